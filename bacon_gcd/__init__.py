@@ -1,0 +1,26 @@
+"""BaCon: find categories in images when only some classes have labels (arXiv 2310.01376)."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Public name -> room. Loaded on first use, so that `bacon --help` imports no torch.
+_PUBLIC = {
+    "CategoryDiscovery": "bacon_gcd.estimator",
+    "ImageTable": "bacon_gcd.data.images",
+    "UserError": "bacon_gcd.config",
+}
+__all__ = ["CategoryDiscovery", "ImageTable", "UserError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'bacon_gcd' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Frozen trunk (images to tokens) and trainable tail (tokens to features)."""

@@ -1,0 +1,1 @@
+"""Images in: one table, one split, seeded views, batches."""

@@ -1,0 +1,72 @@
+"""Progress with time left, on stderr: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+QUIET_SECONDS = 2.0  # nothing is shown for work that is over sooner
+LINE_SECONDS = 15.0  # how often a log file gets a line
+
+
+class Advance(Protocol):
+    """Call it with the number of units done since the last call, and what to show beside them."""
+
+    def __call__(self, done: int = 1, note: str = "") -> None: ...
+
+
+@contextmanager
+def progress(what: str, total: int, *, unit: str = "images") -> Iterator[Advance]:
+    """Show `what`, units per second and the time left while the block runs."""
+    shown = _bar(what, total, unit) if sys.stderr.isatty() else _lines(what, total, unit)
+    with shown as advance:
+        yield advance
+
+
+@contextmanager
+def _bar(what: str, total: int, unit: str) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    ]
+    start = time.monotonic()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(what, total=total, rate="", note="")
+
+        def advance(done: int = 1, note: str = "") -> None:
+            speed = (bars.tasks[task].completed + done) / max(time.monotonic() - start, 1e-6)
+            bars.update(task, advance=done, rate=f"{speed:.0f} {unit}/s", note=note)
+
+        yield advance
+
+
+@contextmanager
+def _lines(what: str, total: int, unit: str) -> Iterator[Advance]:
+    start = time.monotonic()
+    state = {"done": 0, "last": start}
+
+    def advance(done: int = 1, note: str = "") -> None:
+        state["done"] += done
+        now = time.monotonic()
+        if now - start < QUIET_SECONDS or now - state["last"] < LINE_SECONDS:
+            return
+        state["last"] = now
+        speed = state["done"] / (now - start)
+        left = (total - state["done"]) / max(speed, 1e-9)
+        line = (
+            f"{what}: {state['done']:.0f}/{total} {unit}, {speed:.1f}/s, {left:.0f} s left {note}"
+        )
+        sys.stderr.write(line.rstrip() + "\n")
+        sys.stderr.flush()
+
+    yield advance
