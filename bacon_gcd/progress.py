@@ -15,7 +15,8 @@ LINE_SECONDS = 15.0  # how often a log file gets a line
 class Advance(Protocol):
     """Call it with the number of units done since the last call, and what to show beside them."""
 
-    def __call__(self, done: int = 1, note: str = "") -> None: ...
+    def __call__(self, done: int = 1, note: str = "") -> None:
+        """Count `done` more units."""
 
 
 @contextmanager

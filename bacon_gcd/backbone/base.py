@@ -21,7 +21,7 @@ class Backbone(nn.Module, ABC):
     image_size: int
     """Side of the square images `trunk` takes, in pixels."""
     hash: str
-    """Identifies weights, image size and where trunk and tail part: what stored tokens depend on."""
+    """Identifies weights, image size and the cut between trunk and tail: what tokens depend on."""
 
     @abstractmethod
     def trunk(self, images: Tensor) -> Tensor:

@@ -26,6 +26,8 @@ class Batch:
     """(B,) class ids, -1 = unlabeled."""
     image_ids: Tensor
     """(B,) positions in the training set."""
+    seed: int = 0
+    """Seeds whatever the step draws at random, so that any step can be replayed alone."""
 
     @property
     def labeled(self) -> Tensor:
@@ -36,6 +38,10 @@ class Batch:
     def n_views(self) -> int:
         """How many views of each image there are."""
         return len(self.tokens) // max(len(self.labels), 1)
+
+    def generator(self) -> torch.Generator:
+        """Random numbers of this step, the same whenever it is replayed."""
+        return torch.Generator(device=self.labels.device).manual_seed(self.seed)
 
     def view(self, number: int) -> Tensor:
         """Tokens of one view of all images, 0-based."""

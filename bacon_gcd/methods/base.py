@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bacon_gcd.cluster import kmeans
 from bacon_gcd.data.batches import Batch
 
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.floating]
+FloatArray = npt.NDArray[np.float32]
+REFERENCE_EPOCHS = 200  # the length in which the papers state their schedules
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,12 @@ class Task:
     """Labeled images of each known class."""
     n_images: int
     """Training images, labeled and unlabeled."""
+    n_epochs: int
+    """Length of the run; schedules stated in epochs of 200 are scaled to it."""
+
+    def scaled(self, epochs_of_200: float) -> int:
+        """Epochs of this run that correspond to a length stated for 200 epochs, at least one."""
+        return max(1, round(epochs_of_200 * self.n_epochs / REFERENCE_EPOCHS))
 
 
 class TailSource(Protocol):
@@ -33,23 +44,26 @@ class TailSource(Protocol):
 
     feature_dim: int
 
-    def new_tail(self) -> nn.Module: ...
+    def new_tail(self) -> nn.Module:
+        """A fresh trainable copy of the last part of the network."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a method is optimized. Milestones and ramps are fractions of the run's length."""
+    """How a method is optimized. Milestones are fractions of the run's length."""
 
     learning_rate: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-5
     batch_size: int = 256
-    epochs: int = 200
+    epochs: int = REFERENCE_EPOCHS
     schedule: str = "cosine"
-    """cosine (to 1e-3 of the rate, stepped per epoch), step (x 0.1 at milestones) or constant."""
+    """cosine (down to 1e-3 of the rate), step (x 0.1 at each milestone) or constant; per epoch."""
     milestones: tuple[float, ...] = ()
     optimizer: str = "sgd"
     """sgd or adam."""
+    sampler: str = "half"
+    """half, proportional or equal: how labeled and unlabeled images share a batch."""
 
 
 @dataclass(frozen=True)
@@ -63,24 +77,106 @@ class Group:
 
 
 class Probe(Protocol):
-    """An ordered, gradient-free look at the whole training set, handed to `refresh`."""
+    """An ordered, gradient-free look at the whole training set."""
 
-    labels: IntArray
-    """(N,) what is visible, -1 = unlabeled."""
+    @property
+    def labels(self) -> IntArray:
+        """(N,) what is visible, -1 = unlabeled."""
 
-    def run(self, function: Callable[[Tensor], Tensor], view: int | None = None) -> Tensor:
-        """function(tokens) of every training image, in order; the test view unless one is named."""
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
 
     @property
     def n_views(self) -> int:
-        """How many training views can be named."""
+        """How many training views can be named in `run`."""
+
+    def run(self, function: Callable[[Tensor], Tensor], view: int | None = None) -> Tensor:
+        """function(tokens) of every image, in order; of the test view, or of a training view."""
 
 
-class Predictor(Protocol):
+@dataclass(frozen=True)
+class Predictor:
     """Class ids for any image, seen or new: the same ids for ever."""
 
-    def predict(self, tokens: Tensor) -> IntArray: ...
+    features: Callable[[Tensor], Tensor]
+    """tokens to (N, D) unit-length features."""
+    logits: Callable[[Tensor], Tensor]
+    """tokens to (N, C) logits; their softmax is the confidence."""
 
-    def probabilities(self, tokens: Tensor) -> FloatArray: ...
+    @torch.no_grad()
+    def predict(self, tokens: Tensor) -> IntArray:
+        """(N,) class ids: known 0..K-1, novel K..C-1."""
+        ids: IntArray = self.logits(tokens).argmax(dim=1).cpu().numpy()
+        return ids
 
-    def features(self, tokens: Tensor) -> FloatArray: ...
+    @torch.no_grad()
+    def probabilities(self, tokens: Tensor) -> FloatArray:
+        """(N, C) probabilities."""
+        values: FloatArray = self.logits(tokens).softmax(dim=1).float().cpu().numpy()
+        return values
+
+
+class Method(nn.Module, ABC):
+    """One method: its branches as submodules, everything learned or estimated as state."""
+
+    views: ClassVar[tuple[str, ...]] = ("weak", "weak")
+    recipe: ClassVar[Recipe] = Recipe()
+    headline: ClassVar[str] = "classifier"
+    """The block of result.json that corresponds to the paper's number for this method."""
+    training_only: ClassVar[tuple[str, ...]] = ("projector",)
+    """Submodules that a kept model does without."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+        # One centroid per class in feature space, set after training; part of the saved state.
+        self.register_buffer("centroids", torch.empty(0, 0))
+        self.centroids: Tensor
+
+    @abstractmethod
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """Named, weighted terms of one step; the loop adds them, the log shows each."""
+
+    @abstractmethod
+    def features(self, tokens: Tensor) -> Tensor:
+        """(N, D) features of the branch that is clustered."""
+
+    def classify(self, tokens: Tensor) -> Tensor | None:
+        """(N, C) logits of the trained classifier, for methods that have one."""
+        return None
+
+    def groups(self) -> list[Group]:
+        """Which parameters each optimizer gets."""
+        return [Group("all", [p for p in self.parameters() if p.requires_grad])]
+
+    def refresh(self, epoch: int, probe: Probe) -> None:
+        """Before each epoch: priors, uncertainties, temperatures, tables."""
+
+    def after_step(self, batch: Batch) -> None:
+        """After the optimizer's step: prototypes, moving averages."""
+
+    def place_centroids(self, probe: Probe) -> None:
+        """After training: one centroid per class, known classes held by their labels."""
+        features = F.normalize(probe.run(self.features), dim=1)
+        found = kmeans(
+            features, self.task.n_classes, labels=probe.labels, n_init=10, seed=probe.seed
+        )
+        self.centroids = F.normalize(torch.as_tensor(found.centroids).float(), dim=1)
+
+    def predictor(self) -> Predictor:
+        """By the classifier where it is the method's answer, otherwise by the nearest centroid."""
+
+        def unit_features(tokens: Tensor) -> Tensor:
+            return F.normalize(self.features(tokens), dim=1)
+
+        def logits(tokens: Tensor) -> Tensor:
+            by_head = self.classify(tokens) if self.headline == "classifier" else None
+            if by_head is not None:
+                return by_head
+            return unit_features(tokens) @ self.centroids.T / CENTROID_TEMPERATURE
+
+        return Predictor(unit_features, logits)
+
+
+CENTROID_TEMPERATURE = 0.1  # ours: the classifier's temperature, so that confidences compare

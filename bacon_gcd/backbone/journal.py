@@ -1,0 +1,156 @@
+"""What a bank keeps on disk: one file per view, and a journal of the chunks that are finished.
+
+A chunk's bytes reach the disk before the journal names it, and the journal is replaced as a whole:
+after a kill at any moment, what it names is there.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bacon_gcd.config import UserError
+from bacon_gcd.files import read_json, write_json
+
+FORMAT = 1
+JOURNAL = "meta.json"
+HALF = np.dtype("<f2")
+HalfArray = npt.NDArray[np.float16]
+
+
+@dataclass
+class Journal:
+    """Which chunks of which views are finished; on disk it is whole or absent."""
+
+    folder: Path
+    key: str
+    n_images: int
+    token_shape: tuple[int, ...]
+    chunk: int
+    """Images per chunk; the last chunk may have fewer."""
+    checksums: dict[str, list[int | None]] = field(default_factory=dict)
+    """View name -> checksum of each chunk, None = unfinished."""
+    modified: dict[str, int] = field(default_factory=dict)
+    """View name -> when its finished file was last changed: unchanged files need no reading."""
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks of each view."""
+        return -(-self.n_images // self.chunk)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the tokens of one image in one view."""
+        return int(np.prod(self.token_shape, dtype=np.int64)) * HALF.itemsize
+
+    def path(self, name: str) -> Path:
+        """The file of a view."""
+        return self.folder / f"{name}.bin"
+
+    def span(self, number: int) -> range:
+        """Positions of the images of a chunk."""
+        return range(self.n_images)[number * self.chunk : (number + 1) * self.chunk]
+
+    def done(self, name: str, number: int) -> bool:
+        """Whether this chunk of this view is finished."""
+        return name in self.checksums and self.checksums[name][number] is not None
+
+    def complete(self, names: Iterable[str]) -> bool:
+        """Whether every chunk of these views is finished."""
+        return all(self.done(name, number) for name in names for number in range(self.n_chunks))
+
+    def missing_bytes(self, names: Iterable[str]) -> int:
+        """Size of the unfinished chunks of these views."""
+        chunks = product(names, range(self.n_chunks))
+        rows = sum(len(self.span(number)) for name, number in chunks if not self.done(name, number))
+        return rows * self.row_bytes
+
+    def save(self) -> None:
+        """Write the journal, whole or not at all."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        del values["folder"]
+        write_json(self.folder / JOURNAL, values | {"format": FORMAT})
+
+    def write(self, number: int, tokens: Mapping[str, HalfArray]) -> None:
+        """Store one chunk of some views; the journal names it once it is safely on disk."""
+        for name, values in tokens.items():
+            data = values.astype(HALF, copy=False).tobytes()
+            self._write_bytes(name, number * self.chunk * self.row_bytes, data)
+            self.checksums.setdefault(name, [None] * self.n_chunks)[number] = zlib.crc32(data)
+            if self.complete([name]):
+                self.modified[name] = self.path(name).stat().st_mtime_ns
+        self.save()
+
+    def _write_bytes(self, name: str, offset: int, data: bytes) -> None:
+        path = self.path(name)
+        try:
+            with path.open("r+b" if path.exists() else "xb") as file:
+                file.seek(offset)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(
+                f"{path}: {error.strerror}; the chunks finished so far are kept"
+            ) from error
+
+    def check(self, names: Iterable[str], *, thorough: bool = False) -> None:
+        """Refuse files whose finished chunks are not what was written.
+
+        A finished file of the right size and date is trusted, unless the check is thorough.
+        """
+        for name in names:
+            if not any(self.done(name, number) for number in range(self.n_chunks)):
+                continue
+            path, size = self.path(name), self.n_images * self.row_bytes
+            if not path.is_file():
+                raise UserError(f"{path}: missing; {_mend(self.folder)}")
+            state = path.stat()
+            if self.complete([name]) and state.st_size != size:
+                raise UserError(
+                    f"{path}: has {state.st_size} bytes instead of {size}; {_mend(self.folder)}"
+                )
+            if thorough or self.modified.get(name) != state.st_mtime_ns:
+                self._check_chunks(name)
+
+    def _check_chunks(self, name: str) -> None:
+        with self.path(name).open("rb") as file:
+            for number, checksum in enumerate(self.checksums[name]):
+                if checksum is None:
+                    continue
+                file.seek(number * self.chunk * self.row_bytes)
+                if zlib.crc32(file.read(len(self.span(number)) * self.row_bytes)) != checksum:
+                    raise UserError(
+                        f"{self.path(name)}: chunk {number} is not what was written; "
+                        f"{_mend(self.folder)}"
+                    )
+
+
+def open_journal(empty: Journal) -> Journal:
+    """The journal in the folder of `empty`, or `empty` itself; another bank's is refused."""
+    path = empty.folder / JOURNAL
+    if not path.exists():
+        return empty
+    try:
+        stored = read_json(path)
+        found = stored.pop("format"), stored["key"], stored["n_images"], stored["token_shape"]
+        journal = replace(empty, **stored | {"token_shape": empty.token_shape})
+        lengths = {len(checksums) for checksums in journal.checksums.values()}
+        if lengths - {journal.n_chunks}:
+            raise ValueError(f"chunks of {lengths} instead of {journal.n_chunks}")
+    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        raise UserError(f"{path}: not a bank's journal; {_mend(empty.folder)}") from None
+    if found != (FORMAT, empty.key, empty.n_images, list(empty.token_shape)):
+        raise UserError(f"{path}: belongs to another bank; {_mend(empty.folder)}")
+    return journal
+
+
+def _mend(folder: Path) -> str:
+    return f"delete the folder {folder} to have it built again"

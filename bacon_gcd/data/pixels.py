@@ -1,0 +1,230 @@
+"""Where pixels are: decode one file to RGB, check many files, open an image by its row."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from bacon_gcd.config import UserError
+from bacon_gcd.progress import progress
+
+IntArray = npt.NDArray[np.int64]
+ByteArray = npt.NDArray[np.uint8]
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+MAX_PIXELS = 89_478_485  # where Pillow begins to warn of bombs; an image here is 268 MB as RGB
+FILES_PER_TASK = 16
+
+# EXIF orientation (tag 0x0112) -> what makes the image upright; 1 and anything else: nothing.
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class UnreadableError(Exception):
+    """An image that cannot be used; the message is the reason shown to the person."""
+
+
+class Box(NamedTuple):
+    """A crop in pixels of the upright image, as annotation tools show it."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+    def fits(self, size: tuple[int, int]) -> bool:
+        """Whether the box has pixels and all of them are inside an image of (width, height)."""
+        inside = self.x + self.width <= size[0] and self.y + self.height <= size[1]
+        return min(self.x, self.y) >= 0 and min(self.width, self.height) >= 1 and inside
+
+    def cut(self, image: Image.Image) -> Image.Image:
+        """The part of the image inside the box."""
+        return image.crop((self.x, self.y, self.x + self.width, self.y + self.height))
+
+
+def decode(file: BinaryIO) -> Image.Image:
+    """The first frame, whole, upright and as RGB."""
+    with Image.open(file, formats=FORMATS) as image:
+        if image.width * image.height > MAX_PIXELS:
+            raise Image.DecompressionBombError
+        image.load()  # every pixel: verify() lets truncated files pass
+        turn = TURNS.get(_orientation(image))  # after load(): PNG keeps it behind the pixels
+        rgb = to_rgb(image)
+    return rgb if turn is None else rgb.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(0x0112, 1))
+    except Exception:  # damaged EXIF raises nearly anything, and must not cost a sound image
+        return 1
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """8-bit RGB of any mode; transparency is laid on white, deep values are scaled, not clipped."""
+    if image.mode.startswith(("I", "F")):
+        return _eight_bits(image).convert("RGB")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
+    if image.mode.startswith("I;16") or image.format == "PNG":  # older Pillow: 16-bit PNG is "I"
+        return Image.fromarray((values // 256).astype(np.uint8))
+    # 32-bit and float images do not say what white is: the darkest is 0 and the brightest 255.
+    spread = float(np.ptp(values)) or 1.0
+    return Image.fromarray(np.rint((values - values.min()) * (255 / spread)).astype(np.uint8))
+
+
+class Checked(NamedTuple):
+    """What a full decode of one file found; `reason` is empty for a sound image."""
+
+    reason: str
+    sha256: str = ""
+    size: tuple[int, int] = (0, 0)
+
+
+def check_file(path: Path) -> Checked:
+    """Decode the whole file; never raises."""
+    try:
+        with _open(path) as file:
+            size = decode(file).size
+            file.seek(0)
+            return Checked("", hashlib.file_digest(file, "sha256").hexdigest(), size)
+    except Exception as error:  # decoders raise nearly anything on hostile bytes
+        return Checked(_reason(path, error))
+
+
+def check_files(paths: Sequence[Path], *, threads: int | None = None) -> list[Checked]:
+    """One `Checked` per path, in order; `threads` defaults to the number of cores."""
+    tasks = [paths[i : i + FILES_PER_TASK] for i in range(0, len(paths), FILES_PER_TASK)]
+    checked: list[Checked] = []
+    Image.init()  # loads the decoders once, before the threads ask for them
+    with (
+        warnings.catch_warnings(),
+        progress("checking images", len(paths)) as advance,
+        ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool,
+    ):
+        warnings.simplefilter("ignore")  # what Pillow warns of is either harmless or quarantined
+        for done in pool.map(lambda task: [check_file(path) for path in task], tasks):
+            checked += done
+            advance(len(done))
+    return checked
+
+
+def _open(path: Path) -> BufferedReader:
+    status = path.stat()  # before open(), which would wait forever on a pipe
+    if stat.S_ISDIR(status.st_mode):
+        raise UnreadableError("a folder, not a file")
+    if not stat.S_ISREG(status.st_mode):
+        raise UnreadableError("not a regular file")
+    if status.st_size == 0:
+        raise UnreadableError("zero bytes")
+    return path.open("rb")
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """Why a file cannot be used, without its path: the same on every machine."""
+    match error:
+        case UnreadableError():
+            return str(error)
+        case UnidentifiedImageError():
+            return f"not an image ({', '.join(FORMATS)})"
+        case Image.DecompressionBombError():
+            return f"larger than {MAX_PIXELS / 1e6:.0f} megapixels"
+        case FileNotFoundError() | NotADirectoryError():
+            return "broken link" if path.is_symlink() else "missing file"
+        case PermissionError():
+            return "no permission to read it"
+        case OSError(errno=errno.ELOOP):
+            return "looping link"
+        case OSError() if error.strerror:
+            return f"cannot be read: {error.strerror}"
+    if "truncated" in str(error).lower():
+        return "truncated"
+    return f"cannot be decoded: {' '.join(str(error).split()) or type(error).__name__}"
+
+
+class PixelSource(Protocol):
+    """Opens images by row: from files or from arrays."""
+
+    def __len__(self) -> int: ...
+
+    def image(self, row: int) -> Image.Image:
+        """RGB image of one row."""
+        ...
+
+    def take(self, rows: IntArray) -> PixelSource:
+        """The same source with these rows only, in this order."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Images in files under one folder: names only, so that workers get it cheaply."""
+
+    root: Path
+    files: tuple[str, ...]
+    boxes: tuple[Box | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def image(self, row: int) -> Image.Image:
+        """Decode one file and cut its box."""
+        path, box = self.root / self.files[row], self.boxes[row]
+        try:
+            with _open(path) as file:
+                image = decode(file)
+        except Exception as error:  # sound when it was checked, so it changed during the run
+            raise UserError(f"{path} can no longer be used: {_reason(path, error)}") from error
+        return image if box is None else box.cut(image)
+
+    def take(self, rows: IntArray) -> FileSource:
+        """The same source with these rows only, in this order."""
+        files = tuple(self.files[row] for row in rows)
+        return FileSource(self.root, files, tuple(self.boxes[row] for row in rows))
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Images in memory; `take` shares the pixels."""
+
+    pixels: ByteArray
+    """(M, H, W, 3) or (M, H, W)."""
+    index: IntArray
+    """(N,) which of the M images each row is."""
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def image(self, row: int) -> Image.Image:
+        """One array as an image."""
+        return Image.fromarray(self.pixels[self.index[row]]).convert("RGB")
+
+    def take(self, rows: IntArray) -> ArraySource:
+        """The same source with these rows only, in this order."""
+        return ArraySource(self.pixels, self.index[rows])

@@ -1,0 +1,304 @@
+"""BaCon (arXiv 2310.01376): two branches on the same frozen tokens, each advising the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bacon_gcd.cluster import kmeans
+from bacon_gcd.config import UserError, choose
+from bacon_gcd.data.batches import Batch
+from bacon_gcd.distribution import class_counts_from_clusters
+from bacon_gcd.heads import CosineClassifier, Projector
+from bacon_gcd.methods.base import Group, Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.objectives import (
+    Prior,
+    advice_terms,
+    contrastive_terms,
+    pairwise_terms,
+    self_distillation_terms,
+)
+from bacon_gcd.pseudo_labels import (
+    debias,
+    draw_counts,
+    hard_positiveness,
+    keep_rates,
+    pick_confident,
+    positiveness,
+)
+
+PRIORS = ("contrastive", "classifier", "labeled", "balanced", "oracle")
+
+
+@dataclass(frozen=True)
+class BaConSettings:
+    """Every switch of the paper and its ablations; lengths in epochs are of a run of 200."""
+
+    style: Annotated[str, "classifier branch: S like SimGCD, O like ORCA"] = "S"
+    prior: Annotated[str, "where class counts come from: " + ", ".join(PRIORS)] = "contrastive"
+    interval: Annotated[float, "r: epochs between two estimates of the class counts"] = 10
+    restarts: Annotated[int, "k-means restarts of an estimate"] = 1
+    rank_match: Annotated[bool, "give cluster sizes to known classes by rank of labels"] = True
+    match_cost: Annotated[str, "align clusters by labeled share of the cluster, or count"] = "share"
+    power: Annotated[float, "p: smoothing of the prior, Eq. (2)"] = 1.1
+    prior_form: Annotated[str, "Eq. (2) as released or as in the paper"] = "released"
+    classifier_scale: Annotated[float, "overall weight of Eq. (3)"] = 0.35
+    eta_1: Annotated[float, "weight of the unsupervised term in Eq. (3)"] = 0.65 / 0.35
+    eta_2: Annotated[float, "weight of the prior term in Eq. (3)"] = 0.65 / 0.35
+    temperature: Annotated[float, "of the classifier's cosines"] = 0.1
+    teacher_start: Annotated[float, "teacher temperature at the first epoch"] = 0.07
+    teacher_end: Annotated[float, "teacher temperature after the ramp"] = 0.04
+    teacher_ramp: Annotated[float, "epochs of the teacher's ramp"] = 30
+    contrastive_scale: Annotated[float, "overall weight of Eq. (7)"] = 0.65
+    gamma_1: Annotated[float, "weight of the supervised contrast in Eq. (7)"] = 0.175 / 0.65
+    gamma_2: Annotated[float, "weight of the soft contrast in Eq. (7)"] = 0.175 / 0.65
+    warmup: Annotated[float, "epochs before the soft contrast starts, Algorithm 1"] = 1
+    warmup_full: Annotated[bool, "in warm-up the supervised contrast has gamma_1+gamma_2"] = True
+    unsupervised_temperature: Annotated[float, "of the unsupervised contrast"] = 1.0
+    supervised_temperature: Annotated[float, "of the supervised contrast"] = 0.07
+    soft_temperature: Annotated[float, "of the soft contrast"] = 0.07
+    debias: Annotated[float, "k: strength of Eq. (4); 0 switches it off"] = 0.5
+    sampling: Annotated[bool, "keep pseudo-labels by Eq. (5), or keep all"] = True
+    alpha: Annotated[float, "keep-rate power of classes labeled in the batch, Eq. (5)"] = 0.0
+    beta: Annotated[float, "keep-rate power of the other classes, Eq. (5)"] = 0.5
+    counts: Annotated[str, "kept per class: random (binomial) or expected"] = "random"
+    advice: Annotated[str, "pair weights of Eq. (6): soft, hard or none"] = "soft"
+    similarity: Annotated[str, "positiveness by dot, cosine, l1 or l2"] = "dot"
+    labeled_targets: Annotated[str, "labeled images enter as predicted or onehot"] = "predicted"
+    same_image_one: Annotated[bool, "two views of an image have positiveness 1"] = True
+    projector_width: Annotated[int, "last layer of the projector; 0 leaves it out"] = 65536
+
+    def __post_init__(self) -> None:
+        choose("style", self.style, ("S", "O"))
+        choose("prior", self.prior, PRIORS)
+        choose("counts", self.counts, ("random", "expected"))
+        choose("advice", self.advice, ("soft", "hard", "none"))
+        choose("labeled_targets", self.labeled_targets, ("predicted", "onehot"))
+
+
+# What the authors' code does, and what the text says: docs/paper-vs-code.md has every difference.
+RELEASED = BaConSettings()
+PAPER = replace(
+    RELEASED,
+    power=0.5,
+    prior_form="paper",
+    alpha=0.8,
+    counts="expected",
+    same_image_one=False,
+    unsupervised_temperature=1.0,
+    supervised_temperature=1.0,
+    soft_temperature=1.0,
+    rank_match=False,
+    match_cost="count",
+    warmup_full=False,
+)
+
+
+def orca_style(settings: BaConSettings) -> BaConSettings:
+    """BaCon-O of a preset. Reconstructed: the authors released S only (spec 1.6)."""
+    return replace(settings, style="O", classifier_scale=1.0, eta_1=1.0, eta_2=1.0)
+
+
+class Advice(NamedTuple):
+    """What the classifier branch tells the contrastive branch about a batch."""
+
+    positiveness: Tensor
+    """(n, n) pair weights of the kept images."""
+    kept: Tensor
+    """(B,) bool: labeled images and sampled unlabeled ones."""
+
+
+class BaCon(Method):
+    """Two branches on the same frozen tokens; each gives the other what it knows best."""
+
+    recipe: ClassVar[Recipe] = Recipe()
+    headline: ClassVar[str] = "test_kmeans"
+
+    def __init__(
+        self,
+        task: Task,
+        backbone: TailSource,
+        settings: BaConSettings = RELEASED,
+        *,
+        oracle_counts: Tensor | None = None,
+    ) -> None:
+        super().__init__(task)
+        if settings.prior == "oracle" and oracle_counts is None:
+            raise UserError("prior 'oracle' needs the true class counts, which are not known here")
+        self.settings = settings
+        self.oracle_counts = oracle_counts
+        self.classify_tail, self.contrast_tail = backbone.new_tail(), backbone.new_tail()
+        self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
+        self.projector = Projector(backbone.feature_dim, width=settings.projector_width or None)
+        self.register_buffer("epoch", torch.tensor(0))
+        self.register_buffer("uncertainty", torch.tensor(0.5))
+        self.register_buffer("class_counts", torch.ones(task.n_classes))
+        self.epoch: Tensor
+        self.uncertainty: Tensor
+        self.class_counts: Tensor
+
+    def groups(self) -> list[Group]:
+        """One optimizer per branch; only the contrastive one decays vectors (spec 1.10)."""
+        classify = [*self.classify_tail.parameters(), *self.classifier.parameters()]
+        contrastive = [*self.contrast_tail.parameters(), *self.projector.parameters()]
+        return [
+            Group("classify", [p for p in classify if p.requires_grad], decay_vectors=False),
+            Group("contrast", [p for p in contrastive if p.requires_grad], decay_vectors=True),
+        ]
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """Terms of one step, already weighted: Eq. (3) and Eq. (7)."""
+        features = self.classify_tail(batch.tokens)
+        cosines = self.classifier(features)
+        similarity = self.projector.cosines(self.contrast_tail(batch.tokens))
+
+        # Contrast -> classify: class counts, estimated from the contrastive branch's own clusters.
+        classify = self.classify_terms(cosines, features, batch)
+
+        # Classify -> contrast: soft labels freed of the head classes' pull, rare classes kept more.
+        s, warm = self.settings, self.warming_up
+        supervised = s.gamma_1 + s.gamma_2 * (warm and s.warmup_full)
+        pull = contrastive_terms(
+            similarity,
+            batch,
+            unsupervised_weight=s.contrastive_scale,
+            supervised_weight=s.contrastive_scale * supervised,
+            unsupervised_temperature=s.unsupervised_temperature,
+            supervised_temperature=s.supervised_temperature,
+        )
+        if warm or s.advice == "none":
+            return classify | pull
+        advice = self.advise(cosines.detach(), batch)
+        weight = s.contrastive_scale * s.gamma_2
+        soft = advice_terms(similarity, *advice, weight=weight, temperature=s.soft_temperature)
+        return classify | pull | soft
+
+    def classify_terms(self, cosines: Tensor, features: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """BaCon Eq. (3), in SimGCD's or ORCA's style, under the estimated class counts."""
+        s = self.settings
+        supervised, unsupervised, held = (s.classifier_scale * w for w in (1.0, s.eta_1, s.eta_2))
+        if s.style == "O":
+            return pairwise_terms(
+                cosines,
+                features,
+                batch,
+                self.prior,
+                margin=float(self.uncertainty),
+                generator=batch.generator(),
+                temperature=s.temperature,
+                supervised_weight=supervised,
+                pairs_weight=unsupervised,
+                prior_weight=held,
+            )
+        return self_distillation_terms(
+            cosines,
+            batch,
+            self.prior,
+            teacher_temperature=self.teacher_temperature,
+            student_temperature=s.temperature,
+            supervised_weight=supervised,
+            distill_weight=unsupervised,
+            prior_weight=held,
+        )
+
+    @property
+    def prior(self) -> Prior:
+        """What Eq. (2) holds the mean prediction to."""
+        s = self.settings
+        only_known = s.prior == "labeled"
+        counts = self.class_counts[: self.task.n_known] if only_known else self.class_counts
+        return Prior(counts, power=s.power, form=s.prior_form, known_only=only_known)
+
+    def advise(self, cosines: Tensor, batch: Batch) -> Advice:
+        """Debiased pseudo-labels, Eq. (4), which images keep them, Eq. (5), and their agreement."""
+        s = self.settings
+        first, second = debias(cosines / s.temperature, self.class_counts, strength=s.debias).chunk(
+            2
+        )
+        probabilities = (first + second) / 2  # the paper does not say; the released code averages
+        kept = batch.labeled | self.sample(probabilities, batch)
+        if s.labeled_targets == "onehot":
+            known = F.one_hot(batch.labels.clamp(min=0), self.task.n_classes).to(probabilities)
+            probabilities = torch.where(batch.labeled[:, None], known, probabilities)
+        if s.advice == "hard":
+            return Advice(hard_positiveness(probabilities[kept]), kept)
+        same = 1.0 if s.same_image_one else None
+        agreement = positiveness(probabilities[kept], similarity=s.similarity, same_image=same)
+        return Advice(agreement, kept)
+
+    def sample(self, probabilities: Tensor, batch: Batch) -> Tensor:
+        """(B,) bool: unlabeled images that keep their pseudo-label, the most confident first."""
+        s, unlabeled = self.settings, ~batch.labeled
+        if not s.sampling:
+            return unlabeled
+        present = batch.present_classes(self.task.n_classes)
+        rates = keep_rates(self.class_counts, present, alpha=s.alpha, beta=s.beta)
+        generator = batch.generator() if s.counts == "random" else None
+        counts = draw_counts(probabilities, rates, among=unlabeled, generator=generator)
+        return pick_confident(probabilities, counts, among=unlabeled)
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the soft contrast is still off (Algorithm 1)."""
+        s = self.settings
+        return s.warmup > 0 and int(self.epoch) < self.task.scaled(s.warmup)
+
+    @property
+    def teacher_temperature(self) -> float:
+        """Linear from start to end over the ramp, both ends included; then constant."""
+        s = self.settings
+        last = self.task.scaled(s.teacher_ramp) - 1
+        share = min(int(self.epoch) / last, 1.0) if last else float(self.epoch > 0)
+        return s.teacher_start + (s.teacher_end - s.teacher_start) * share
+
+    def refresh(self, epoch: int, probe: Probe) -> None:
+        """Re-estimate the class counts every r epochs (§4.1); O also measures its uncertainty."""
+        self.epoch.fill_(epoch)
+        if epoch % self.task.scaled(self.settings.interval) == 0:
+            self.class_counts.copy_(self.estimate(probe))
+        if self.settings.style == "O":
+            unlabeled = torch.from_numpy(probe.labels < 0)
+            sure = probe.run(lambda t: self.classify(t).softmax(dim=1).amax(dim=1))
+            mean = sure[unlabeled].mean() if unlabeled.any() else sure.mean()
+            self.uncertainty.copy_((1 - mean).clamp(max=0.5))
+
+    def estimate(self, probe: Probe) -> Tensor:
+        """(C,) class counts from the source the settings name."""
+        s, task = self.settings, self.task
+        if s.prior == "oracle" and self.oracle_counts is not None:
+            return self.oracle_counts
+        if s.prior == "balanced":
+            return torch.full((task.n_classes,), task.n_images / task.n_classes)
+        if s.prior == "labeled":  # only known classes are penalized; novel ones count as average
+            known = torch.tensor(task.labeled_counts, dtype=torch.float32)
+            return torch.cat([known, known.mean().expand(task.n_classes - task.n_known)])
+        tail = self.contrast_tail if s.prior == "contrastive" else self.classify_tail
+        return self.clustered_counts(tail, probe)
+
+    def clustered_counts(self, tail: nn.Module, probe: Probe) -> Tensor:
+        """k-means on all training images, clusters aligned to classes (§4.1)."""
+        features = F.normalize(probe.run(tail), dim=1)
+        found = kmeans(features, self.task.n_classes, n_init=self.settings.restarts, seed=0)
+        counts = class_counts_from_clusters(
+            found.labels,
+            probe.labels,
+            n_classes=self.task.n_classes,
+            n_known=self.task.n_known,
+            rank_match=self.settings.rank_match,
+            cost=self.settings.match_cost,
+        )
+        return torch.as_tensor(counts, dtype=torch.float32)
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """Of the contrastive branch: the one that is clustered (Algorithm 2)."""
+        result: Tensor = self.contrast_tail(tokens)
+        return result
+
+    def classify(self, tokens: Tensor) -> Tensor:
+        """Logits of the pseudo-labeling branch."""
+        logits: Tensor = self.classifier(self.classify_tail(tokens)) / self.settings.temperature
+        return logits

@@ -1,0 +1,187 @@
+"""A trained model as a folder: safetensors, JSON and a card. It sorts tomorrow's images."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from bacon_gcd import __version__
+from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.vectors import Vectors
+from bacon_gcd.backbone.weights import CATALOGUE, load_backbone
+from bacon_gcd.config import UserError, settings_from
+from bacon_gcd.data.images import ImageTable
+from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.files import read_json, sha256_of, write_atomic, write_json
+from bacon_gcd.methods import METHODS, build_method, settings_for
+from bacon_gcd.methods.base import Method, Predictor, Task
+
+FORMAT = 1
+WEIGHTS, FACTS, CARD = "model.safetensors", "model.json", "README.md"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One row per image."""
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    known: npt.NDArray[np.bool_]
+    confidence: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A method with its backbone and the names of its classes."""
+
+    method: Method
+    backbone: Backbone
+    class_names: tuple[str, ...]
+    """Known names first, then novel_000, ..."""
+    facts: Mapping[str, Any]
+
+    @property
+    def predictor(self) -> Predictor:
+        """Class ids, probabilities and features of tokens."""
+        return self.method.predictor()
+
+    def predict(self, table: ImageTable, *, workers: int = 0) -> Prediction:
+        """Sort the images of a table."""
+        from bacon_gcd.backbone.bank import FreshTokens
+
+        view = ViewSettings(kind="weak", image_size=self.backbone.image_size)
+        source = FreshTokens(table, np.arange(len(table)), self.backbone, view, workers=workers)
+        chunks = [
+            self.predictor.probabilities(
+                source.test(np.arange(start, min(start + 256, len(table))))
+            )
+            for start in range(0, len(table), 256)
+        ]
+        probabilities = np.concatenate(chunks)
+        classes = probabilities.argmax(axis=1)
+        return Prediction(
+            ids=table.ids,
+            names=tuple(self.class_names[c] for c in classes),
+            known=classes < self.method.task.n_known,
+            confidence=probabilities.max(axis=1),
+        )
+
+
+def novel_names(n_novel: int) -> list[str]:
+    """novel_000, novel_001, ...: names that are never given to another class."""
+    return [f"novel_{number:03d}" for number in range(n_novel)]
+
+
+def save_model(
+    folder: Path,
+    method: Method,
+    *,
+    name: str,
+    settings: Mapping[str, Any],
+    backbone: Mapping[str, Any],
+    class_names: Sequence[str],
+    card: str,
+) -> None:
+    """Write the model; the JSON with the checksum goes last, so a readable model is whole."""
+    state = {
+        key: tensor.detach().contiguous()
+        for key, tensor in method.state_dict().items()
+        if not key.startswith(tuple(f"{part}." for part in method.training_only))
+    }
+    write_atomic(folder / WEIGHTS, save(state))
+    write_atomic(folder / CARD, card.encode())
+    facts = {
+        "format": FORMAT,
+        "bacon_gcd": __version__,
+        "method": name,
+        "settings": dict(settings),
+        "task": dataclasses.asdict(method.task),
+        "backbone": dict(backbone),
+        "class_names": list(class_names),
+        "sha256": sha256_of(folder / WEIGHTS),
+    }
+    write_json(folder / FACTS, facts)
+
+
+def load_model(folder: Path) -> Model:
+    """Read a model folder; nothing in it is executed."""
+    facts = _read_facts(folder)
+    task = settings_from(Task, facts["task"], where=str(folder / FACTS))
+    backbone = backbone_from(facts["backbone"])
+    own = settings_for(
+        facts["method"],
+        preset=next(iter(METHODS[facts["method"]].presets)),
+        changes=facts["settings"],
+    )
+    oracle = torch.ones(task.n_classes)  # only training looks at it
+    method = build_method(facts["method"], task, backbone, own, oracle_counts=_oracle(own, oracle))
+    _load_weights(method, load_file(folder / WEIGHTS), folder)
+    return Model(method.eval(), backbone, tuple(facts["class_names"]), facts)
+
+
+def backbone_from(facts: Mapping[str, Any]) -> Backbone:
+    """The backbone a model was trained on, checked by its hash."""
+    if facts["name"] == "vectors":
+        return Vectors(facts["feature_dim"])
+    if facts["name"] not in CATALOGUE:
+        raise UserError(f"backbone {facts['name']!r} is not in the catalogue")
+    found = load_backbone(facts["name"], image_size=facts["image_size"], tuned=facts["tuned"])
+    if found.hash != facts["hash"]:
+        raise UserError(
+            f"backbone {facts['name']}: weights differ from those the model was trained on "
+            f"({found.hash} instead of {facts['hash']})"
+        )
+    return found
+
+
+def describe_backbone(backbone: Backbone, *, tuned: str) -> dict[str, Any]:
+    """What `backbone_from` needs."""
+    return {
+        "name": backbone.name,
+        "image_size": backbone.image_size,
+        "tuned": tuned,
+        "feature_dim": backbone.feature_dim,
+        "hash": backbone.hash,
+    }
+
+
+def _oracle(settings: Any, counts: Tensor) -> Tensor | None:
+    return counts if getattr(settings, "prior", "") == "oracle" else None
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts: dict[str, Any] = read_json(folder / FACTS)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: not a model folder: {error}") from None
+    if facts.get("format") != FORMAT:
+        raise UserError(f"{folder}: model format {facts.get('format')} is not {FORMAT}")
+    if not (folder / WEIGHTS).exists() or sha256_of(folder / WEIGHTS) != facts["sha256"]:
+        raise UserError(
+            f"{folder / WEIGHTS}: missing or damaged, its checksum is not the recorded one"
+        )
+    if facts["method"] not in METHODS:
+        raise UserError(f"{folder}: method {facts['method']!r} is not one of {', '.join(METHODS)}")
+    return facts
+
+
+def _load_weights(method: Method, state: Mapping[str, Tensor], folder: Path) -> None:
+    for name, buffer in method.named_buffers():
+        if name in state and buffer.shape != state[name].shape:
+            buffer.resize_(state[name].shape)
+    missing, unexpected = method.load_state_dict(state, strict=False)
+    spare = tuple(f"{part}." for part in method.training_only)
+    missing = [key for key in missing if not key.startswith(spare)]
+    if missing or unexpected:
+        raise UserError(
+            f"{folder}: weights do not fit: missing {missing[:3]}, extra {unexpected[:3]}"
+        )

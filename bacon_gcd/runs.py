@@ -1,0 +1,253 @@
+"""A run: settings that say everything, a folder that holds everything, data made ready once."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd import __version__
+from bacon_gcd.backbone.bank import FreshTokens, TokenSource, build_bank
+from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
+from bacon_gcd.data.benchmarks import BENCHMARKS, load_benchmark
+from bacon_gcd.data.images import ImageTable
+from bacon_gcd.data.longtail import Split, SplitSettings, make_split
+from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.files import write_atomic
+from bacon_gcd.methods import METHODS, build_method, settings_for
+from bacon_gcd.methods.base import Method, Recipe, Task
+
+IntArray = npt.NDArray[np.int64]
+PROTOCOL = "bacon-gcd protocol 1"
+FRESH = "fresh"
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """All that decides a run's numbers. Private paths are not part of it."""
+
+    dataset: str = "cifar100-lt"
+    method: str = "bacon-s"
+    preset: str = "released"
+    backbone: str = "resnet18.pypi_in1k"
+    image_size: int = 128
+    tuned: str = "block"
+    views: str = "4"
+    """Stored training views per image, or "fresh" for new ones at every step."""
+    seed: int = 0
+    bfloat16: bool = False
+    split: SplitSettings = field(default_factory=SplitSettings)
+    recipe: Recipe = field(default_factory=Recipe)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The method's own settings, all of them."""
+
+    def to_toml(self) -> str:
+        """As the text of config.toml."""
+        return to_toml(dataclasses.asdict(self))
+
+    @classmethod
+    def from_toml(cls, path: Path) -> RunSettings:
+        """From config.toml; unknown keys are errors that list the choices."""
+        values = read_toml(path)
+        values["split"] = settings_from(SplitSettings, values.get("split", {}), where=str(path))
+        values["recipe"] = settings_from(Recipe, values.get("recipe", {}), where=str(path))
+        return settings_from(cls, values, where=str(path))
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting under one dotted name, e.g. recipe.epochs."""
+        return _flat(dataclasses.asdict(self))
+
+    def differences(self, other: RunSettings) -> list[str]:
+        """Lines `name: ours -> theirs`, one for each setting that differs."""
+        ours, theirs = self.flat(), other.flat()
+        names = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
+        return [f"{n}: {ours.get(n)} -> {theirs.get(n)}" for n in names]
+
+
+def resolve(
+    settings: RunSettings, *, changes: Mapping[str, Any], recipe: Mapping[str, Any]
+) -> RunSettings:
+    """Fill in the dataset's and the method's own values; explicit ones win."""
+    if settings.dataset not in (*BENCHMARKS, "demo"):
+        names = ", ".join([*BENCHMARKS, "demo"])
+        raise UserError(f"dataset {settings.dataset!r} is not known; choose from {names}")
+    own = settings_for(settings.method, preset=settings.preset, changes=changes)
+    base = dataclasses.asdict(METHODS[settings.method].method.recipe)
+    if settings.dataset in BENCHMARKS and settings.preset == "released":
+        base["learning_rate"] *= BENCHMARKS[settings.dataset].learning_rate / 0.1
+    asked = {key: value for key, value in recipe.items() if value is not None}
+    return dataclasses.replace(
+        settings,
+        split=dataclasses.replace(settings.split, dataset=settings.dataset),
+        recipe=settings_from(Recipe, base | asked, where="recipe"),
+        settings=dataclasses.asdict(own),
+    )
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """Everything a run works on, made from its settings."""
+
+    settings: RunSettings
+    table: ImageTable
+    split: Split
+    backbone: Backbone
+    workers: int = 0
+    banks: Path | None = None
+
+    @cached_property
+    def labels(self) -> IntArray:
+        """(N,) visible labels of the training images, -1 = unlabeled."""
+        return self.split.visible_labels(self.table)
+
+    @cached_property
+    def true_train(self) -> IntArray:
+        """(N,) true classes of the training images: for scores only, never for a method."""
+        return self.split.true_labels(self.table, self.split.train)
+
+    @cached_property
+    def true_test(self) -> IntArray:
+        """True classes of the test images."""
+        return self.split.true_labels(self.table, self.split.test)
+
+    @cached_property
+    def true_counts(self) -> IntArray:
+        """(C,) true class sizes in training."""
+        return np.bincount(self.true_train, minlength=self.split.n_classes)
+
+    @cached_property
+    def class_names(self) -> list[str]:
+        """Names in the method's class order: known first."""
+        return [self.table.class_names[c] for c in self.split.class_order]
+
+    @cached_property
+    def train_source(self) -> TokenSource:
+        """Tokens of the training images."""
+        views, size = self.settings.views, self.settings.image_size
+        weak = ViewSettings(kind="weak", image_size=size)
+        rows = self.split.train
+        if views == FRESH:
+            return FreshTokens(self.table, rows, self.backbone, weak, workers=self.workers)
+        strong = "strong" in METHODS[self.settings.method].method.views
+        return build_bank(
+            self.table,
+            rows,
+            self.backbone,
+            n_views=_view_count(views),
+            settings=weak,
+            strong_views=_view_count(views) if strong else 0,
+            seed=self.settings.seed,
+            workers=self.workers,
+            folder=self.banks,
+        )
+
+    @cached_property
+    def test_source(self) -> TokenSource:
+        """Tokens of the test images, test view only."""
+        view = ViewSettings(kind="weak", image_size=self.settings.image_size)
+        return build_bank(
+            self.table,
+            self.split.test,
+            self.backbone,
+            n_views=0,
+            settings=view,
+            seed=0,
+            workers=self.workers,
+            folder=self.banks,
+        )
+
+    @cached_property
+    def task(self) -> Task:
+        """What the method may know."""
+        known = self.labels[self.labels >= 0]
+        return Task(
+            n_classes=self.split.n_classes,
+            n_known=self.split.n_known,
+            labeled_counts=tuple(np.bincount(known, minlength=self.split.n_known).tolist()),
+            n_images=len(self.labels),
+            n_epochs=self.settings.recipe.epochs,
+        )
+
+    def new_method(self) -> Method:
+        """The method with fresh parameters, drawn from the run's seed."""
+        own = settings_for(
+            self.settings.method, preset=self.settings.preset, changes=self.settings.settings
+        )
+        oracle: Tensor | None = None
+        if self.settings.settings.get("prior") == "oracle":
+            oracle = torch.from_numpy(self.true_counts).float()
+        with torch.random.fork_rng():
+            torch.manual_seed(self.settings.seed)
+            return build_method(
+                self.settings.method, self.task, self.backbone, own, oracle_counts=oracle
+            )
+
+    def identity(self) -> dict[str, str]:
+        """Hashes of what the numbers depend on; a resumed run must find the same."""
+        return {
+            "protocol": PROTOCOL,
+            "table": self.table.fingerprint,
+            "split": self.split.hash,
+            "backbone": self.backbone.hash,
+        }
+
+
+def prepare(settings: RunSettings, *, data: Path | None, workers: int = 0) -> Workbench:
+    """Find the data, draw the split, load the backbone."""
+    if settings.dataset == "demo":
+        from bacon_gcd import demo
+
+        table = demo.load()
+        split = demo.load_split(table)
+    else:
+        table = load_benchmark(settings.dataset, data)
+        split = make_split(table, settings.split)
+    backbone = load_backbone(
+        settings.backbone, image_size=settings.image_size, tuned=settings.tuned
+    )
+    return Workbench(settings, table, split, backbone, workers=workers)
+
+
+def versions() -> dict[str, str]:
+    """Versions that a number may depend on."""
+    import PIL
+
+    return {
+        "bacon_gcd": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "pillow": PIL.__version__,
+    }
+
+
+def write_config(folder: Path, settings: RunSettings) -> None:
+    """The resolved settings, readable and complete."""
+    write_atomic(folder / "config.toml", settings.to_toml().encode())
+
+
+def _view_count(views: str) -> int:
+    if not views.isdigit() or int(views) < 1:
+        raise UserError(f"views {views!r} is neither a number of at least 1 nor {FRESH!r}")
+    return int(views)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            flat[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return flat

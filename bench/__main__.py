@@ -1,0 +1,20 @@
+"""python -m bench [NAME ...]: run the benchmarks, all of them unless named."""
+
+import importlib
+import sys
+
+BENCHMARKS = ("step", "resnet", "bank", "kmeans")
+
+
+def main() -> None:
+    names = sys.argv[1:] or BENCHMARKS
+    for name in names:
+        if name not in BENCHMARKS:
+            sys.exit(f"bench: {name!r} is not known; choose from {', '.join(BENCHMARKS)}")
+    for name in names:
+        print(f"\n## {name}\n", flush=True)
+        importlib.import_module(f"bench.{name}").main()
+
+
+if __name__ == "__main__":
+    main()
