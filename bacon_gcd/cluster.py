@@ -120,6 +120,8 @@ def kmeans(
         labels: (N,) known classes, -1 = unlabeled.
         start: (C, D) centroids to start from; there is one run then, whatever `n_init`.
     """
+    if n_init < 1:
+        raise UserError(f"n_init is {n_init}; k-means needs at least 1 run")
     points = _Points(features)
     fixed = _fixed(points, labels, n_clusters)
     if start is not None:
@@ -158,13 +160,15 @@ class _Points:
     """
 
     def __init__(self, features: Features, origin: Tensor | None = None) -> None:
-        if features.ndim != 2 or len(features) == 0:
-            raise UserError(f"features have shape {tuple(features.shape)}; k-means needs (N, D)")
+        if features.ndim != 2:
+            raise UserError(f"features have shape {tuple(features.shape)}, not (N, D)")
         self.features = features
         self.n_rows, self.dim = (int(size) for size in features.shape)
         self.device = features.device if isinstance(features, Tensor) else torch.device("cpu")
         self.origin = self._mean() if origin is None else origin.to(self.device, torch.float32)
-        self.squared = torch.cat([(x - self.origin).square().sum(1) for _, x in self.chunks()])
+        self.squared = torch.empty(self.n_rows, device=self.device)
+        for part, x in self.chunks():
+            self.squared[part] = (x - self.origin).square().sum(dim=1)
         if not self.squared.isfinite().all():
             bad = (~self.squared.isfinite()).nonzero()[:, 0]
             raise UserError(f"{len(bad)} feature rows are not finite, the first is row {bad[0]}")

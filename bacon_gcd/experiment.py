@@ -236,4 +236,4 @@ def tensorboard_for(folder: Path) -> Any | None:
         raise UserError(
             "TensorBoard is not installed; pip install 'bacon-gcd[tensorboard]'"
         ) from None
-    return SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder / "tensorboard"))

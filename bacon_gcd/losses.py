@@ -59,7 +59,7 @@ def cross_entropy(logits: Tensor, target: Tensor, *, gate: Tensor | None = None)
 def self_distillation(
     cosines: Tensor, *, teacher_temperature: float, student_temperature: float = 0.1
 ) -> Tensor:
-    """Each view learns the sharper prediction of the other one. L_u of BaCon-S; SimGCD Eq. (3).
+    """Each view learns the sharper prediction of the other one. L_u of BaCon-S; SimGCD.
 
     Args:
         cosines: (2B, C) classifier outputs, view 1 of all images, then view 2.
@@ -107,7 +107,7 @@ def known_prior_penalty(
     form: str = "released",
     temperature: float = 0.1,
 ) -> Tensor:
-    """Hold only the known classes' share to the labeled sizes. BaCon Table 5, "reg with pi of D_l".
+    """Hold only the known classes' share to the labeled sizes. BaCon §5.4, ablation (a).
 
     Args:
         cosines: (N, C) classifier outputs; known classes come first.
@@ -123,7 +123,7 @@ def known_prior_penalty(
 
 
 def prior_kl(probabilities: Tensor, prior: Tensor, *, floor: float = 1e-8) -> Tensor:
-    """KL(mean prediction || prior). OpenCon Sec. 4 (floor 1e-5); uniform: ORCA Eq. (6) + log C.
+    """KL(mean prediction || prior). OpenCon (floor 1e-5); uniform: ORCA, plus log C.
 
     Args:
         probabilities: (N, C).
@@ -137,7 +137,7 @@ def prior_kl(probabilities: Tensor, prior: Tensor, *, floor: float = 1e-8) -> Te
 
 
 def pair_agreement(first: Tensor, second: Tensor) -> Tensor:
-    """Mean -log probability that two partners have the same class. ORCA Eq. (5); L_u of BaCon-O.
+    """Mean -log probability that two partners have the same class. ORCA; L_u of BaCon-O.
 
     Args:
         first: (N, C) probabilities of the rows.
@@ -151,7 +151,7 @@ def pair_agreement(first: Tensor, second: Tensor) -> Tensor:
 
 
 def add_margin(logits: Tensor, labels: Tensor, margin: float) -> Tensor:
-    """Logits with `margin` added to each labeled row's own class. ORCA Eq. (4).
+    """Logits with `margin` added to each labeled row's own class. ORCA.
 
     The raised logit lowers the loss, so known classes learn slower while the margin is high.
 
@@ -169,7 +169,7 @@ def fill_empty(class_counts: Tensor) -> Tensor:
 
     Logarithms, powers and ratios of the counts stay finite.
     """
-    counts = class_counts.to(torch.get_default_dtype())
+    counts = class_counts * 1.0
     present = counts[counts > 0]
     return counts.clamp_min(present.min()) if len(present) else torch.ones_like(counts)
 

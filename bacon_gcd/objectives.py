@@ -271,7 +271,8 @@ def balanced_terms(
     n_strong = len(strong) // max(len(batch.labels), 1)
     return {
         "balanced/supervised": cross_entropy(weak, batch.labels, gate=labeled_gate),
-        "balanced/confident": n_strong * agreement,  # ABC adds the strong views, it does not average
+        "balanced/confident": n_strong
+        * agreement,  # ABC adds the strong views, it does not average
     }
 
 

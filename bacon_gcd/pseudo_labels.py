@@ -1,6 +1,6 @@
-"""Who belongs where, as far as predictions tell; one function per equation. Targets get no gradient.
+"""Who belongs where, as far as predictions tell: one function per equation, none with a gradient.
 
-Rows are images unless said otherwise. Every function of probabilities takes (N, C) rows that sum to 1.
+Probabilities are (N, C), rows that sum to 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bacon_gcd.losses import fill_empty
 SIMILARITIES = ("dot", "cosine", "l1", "l2")
 
 
-# From the classifier to the contrastive branch: BaCon Sec. 4.2 and 4.3.
+# From the classifier to the contrastive branch: BaCon §4.2, §4.3.
 
 
 @torch.no_grad()
@@ -59,7 +59,7 @@ def draw_counts(
     generator: Generator | None = None,
     among: Tensor | None = None,
 ) -> Tensor:
-    """(C,) how many rows to keep of each predicted class, Binomial(rows, rate). BaCon Sec. 4.2.
+    """(C,) how many rows to keep of each predicted class, Binomial(rows, rate). BaCon §4.2.
 
     The paper only names the rate; the authors' code draws. Without a generator: the expected
     count, rounded.
@@ -82,7 +82,7 @@ def draw_counts(
 def pick_confident(
     probabilities: Tensor, counts_to_keep: Tensor, *, among: Tensor | None = None
 ) -> Tensor:
-    """(N,) bool: of each predicted class the given number of most confident rows. BaCon Sec. 4.2.
+    """(N,) bool: of each predicted class the given number of most confident rows. BaCon §4.2.
 
     Equally confident rows are taken in their order.
 
@@ -103,9 +103,8 @@ def pick_confident(
 
 def rank_within(groups: Tensor) -> Tensor:
     """(N,) how many earlier rows have the same group id. Ours: replaces a loop over groups."""
-    order = groups.argsort(stable=True)
-    sizes = groups.unique(return_counts=True)[1]
-    starts = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    ordered, order = groups.sort(stable=True)
+    starts = torch.searchsorted(ordered, ordered)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(groups), device=groups.device) - starts
     return rank
@@ -115,7 +114,7 @@ def rank_within(groups: Tensor) -> Tensor:
 def positiveness(
     probabilities: Tensor, *, similarity: str = "dot", same_image: float | None = 1.0
 ) -> Tensor:
-    """(N, N) how surely two images have the same class, w of BaCon Sec. 4.3. In [0, 1].
+    """(N, N) how surely two images have the same class, w of BaCon §4.3. In [0, 1].
 
     Args:
         probabilities: (N, C).
@@ -141,7 +140,7 @@ def positiveness(
 
 @torch.no_grad()
 def hard_positiveness(probabilities: Tensor) -> Tensor:
-    """(N, N) 1 where two images have the same predicted class. BaCon ablation (c), "hard"."""
+    """(N, N) 1 where two images have the same predicted class. BaCon §5.4, ablation (c): "hard"."""
     predicted = probabilities.argmax(dim=1)
     return (predicted[:, None] == predicted).to(probabilities)
 
@@ -157,7 +156,7 @@ def sharpen(logits: Tensor, *, temperature: float) -> Tensor:
 
 @torch.no_grad()
 def confident(probabilities: Tensor, *, threshold: float) -> tuple[Tensor, Tensor]:
-    """(N,) predicted classes, and (N,) bool whether they are sure enough to learn from. FixMatch."""
+    """(N,) predicted classes and (N,) bool, whether they are sure enough to be taught. FixMatch."""
     confidence, predicted = probabilities.max(dim=1)
     return predicted, confidence >= threshold
 
@@ -204,7 +203,7 @@ def long_tail_prior(mass: Tensor, *, ratio: float, n_rows: int) -> Tensor:
 def harden(probabilities: Tensor, *, n_known: int, threshold: float = 0.5) -> Tensor:
     """Rows with enough mass on one novel class become one-hot there. TRSSL.
 
-    TRSSL's code sets every entry >= 0.5 to 1: the same, but for an exact tie, where its row sums to 2.
+    Its code sets every entry >= 0.5 to 1: the same but for an exact tie, where its row sums to 2.
     """
     if n_known == probabilities.shape[1]:
         return probabilities
@@ -236,41 +235,228 @@ def denoise(probabilities: Tensor, class_counts: Tensor, *, alpha: float = 2.0) 
 @torch.no_grad()
 def certainty(probabilities: Tensor, *, floor: float = 1e-6) -> Tensor:
     """(N,) 1 / entropy: how much a row resists being moved. DARP; the floor is ours."""
-    return 1 / torch.special.entr(probabilities).sum(dim=1).clamp_min(floor)
+    entropy: Tensor = torch.special.entr(probabilities).sum(dim=1)
+    return entropy.clamp_min(floor).reciprocal()
 
 
 @torch.no_grad()
 def align(
-    probabilities: Tensor, class_counts: Tensor, weights: Tensor, *, tolerance: float = 1e-7
+    probabilities: Tensor, class_counts: Tensor, weights: Tensor, *, tolerance: float = 2e-7
 ) -> Tensor:
-    """The nearest predictions whose class masses are the given counts. DARP.
+    """The nearest predictions whose class masses are the given counts; (N, C) in float64. DARP.
 
-    Minimizes sum_n w_n KL(q_n || p_n), rows summing to 1 and columns to the counts. Solved in the
-    dual, smooth and convex in one price nu per class: q_n = softmax(log p_n - nu / w_n), by Newton
-    steps that are damped until they descend, so there is no root to miss. Float64 inside.
+    Minimizes sum_n w_n KL(q_n || p_n) where rows sum to 1 and columns to the counts. The dual is
+    smooth and convex with one price per class, q_n = softmax(log p_n - prices / w_n). DARP's
+    solver seeks a root per class and may miss it; ours cannot: every row is first heated until
+    the problem is easy, then cooled in steps, the prices following by damped Newton steps.
 
     Args:
         probabilities: (N, C).
         class_counts: (C,) >= 0; only their shares matter, they are scaled to N rows.
-        weights: (N,) > 0, how much each row resists (`certainty`); ones: converged `sinkhorn`.
+        weights: (N,) > 0, how much each row resists (`certainty`); all 1: the limit of `sinkhorn`.
         tolerance: largest error of a column sum.
     """
+    if not len(probabilities):
+        return probabilities.double()
     target = _shares(class_counts) * len(probabilities)
-    log_p = probabilities.double().clamp_min(1e-30).log()
-    softness = (weights.double().mean() / weights.double())[:, None]
-    prices, damping = torch.zeros_like(target), 1.0
-    value, q = _dual(prices, log_p, softness, target)
-    for _ in range(1000):
-        excess = q.sum(dim=0) - target
-        if excess.abs().max() <= tolerance:
+    cold = (weights.double() / weights.double().median())[:, None]
+    pull = cold * probabilities.double().clamp_min(1e-30).log()
+    prices, heat = torch.zeros_like(target), float(-pull.min())
+    while heat > cold.min() / 2:
+        prices = _balance(prices, pull, cold + heat, target, 0.1 * target + tolerance)
+        heat /= 4
+    prices = _balance(prices, pull, cold, target, torch.full_like(target, tolerance))
+    return ((pull - prices) / cold).softmax(dim=1)
+
+
+def _shares(class_counts: Tensor) -> Tensor:
+    counts = class_counts.double()
+    if not (counts >= 0).all() or not 0 < counts.sum() < torch.inf:
+        raise ValueError(f"class counts must be >= 0 and not all zero, not {counts.tolist()}")
+    return counts / counts.sum()
+
+
+def _balance(
+    prices: Tensor, pull: Tensor, temperature: Tensor, target: Tensor, tolerance: Tensor
+) -> Tensor:
+    """Prices at which softmax((pull - prices) / temperature) sums to the target, class by class.
+
+    Levenberg-Marquardt on the dual. A step counts if it lowers the dual or, where rounding hides
+    that, the error. Damping follows each class's own curvature, which may differ by 1e12.
+    """
+    damping = 1e-3
+    value, excess, curvature = _dual(prices, pull, temperature, target)
+    for _ in range(400):
+        if (excess.abs() <= tolerance).all() or damping > 1e12:
             break
-        soft_q = softness * q
-        curvature = soft_q.sum(dim=0).diag() - soft_q.T @ q
-        identity = torch.eye(len(target), dtype=torch.float64, device=target.device)
-        trial = prices + torch.linalg.solve(curvature + damping * identity, excess)
-        trial_value, trial_q = _dual(trial, log_p, softness, target)
-        if trial_value < value:
-            prices, value, q, damping = trial, trial_value, trial_q, damping / 8
+        own = curvature.diagonal()
+        damped = curvature + ((damping + 1e-13) * own + (1e-6 * damping + 1e-30) * own.max()).diag()
+        scale = damped.diagonal().rsqrt()
+        step = scale * torch.linalg.solve(scale[:, None] * damped * scale, scale * excess)
+        trial = prices + step - step.mean()  # only differences of prices matter
+        trial_value, trial_excess, trial_curvature = _dual(trial, pull, temperature, target)
+        rounding = 1e-13 * (value.abs() + target @ trial.abs())
+        lower = trial_value < value - rounding
+        nearer = trial_value <= value + rounding and trial_excess.norm() < excess.norm()
+        if lower or nearer:
+            prices, value, excess, curvature = trial, trial_value, trial_excess, trial_curvature
+            damping /= 10
         else:
-            damping *= 4
-    return q.to(probabilities.dtype)
+            damping = max(8 * damping, 1e-6)
+    return prices
+
+
+def _dual(
+    prices: Tensor, pull: Tensor, temperature: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, (C,) minus gradient and (C, C) Hessian of the dual at these prices."""
+    logits = (pull - prices) / temperature
+    log_total = logits.logsumexp(dim=1, keepdim=True)
+    q = (logits - log_total).exp()
+    value = (temperature * log_total).sum() + target @ prices
+    curvature = (q / temperature).sum(dim=0).diag() - (q / temperature).T @ q
+    return value, q.sum(dim=0) - target, curvature
+
+
+@torch.no_grad()
+def counts_from_confusion(
+    held_out: Tensor, labels: Tensor, probabilities: Tensor, *, max_condition: float = 100.0
+) -> Tensor | None:
+    """(C,) class sizes that explain the predictions, from known confusions; None if unsure. DARP.
+
+    Solves A M = sum of predictions, A[:, y] the mean prediction for held-out images of class y.
+    Not defined for classes without labels: hand in the known classes' columns only.
+
+    Args:
+        held_out: (n, C) predictions for held-out labeled images.
+        labels: (n,) their classes.
+        probabilities: (N, C) predictions for unlabeled images.
+        max_condition: largest condition number of A to be trusted.
+    """
+    n_classes = held_out.shape[1]
+    hot = F.one_hot(labels, n_classes).double()
+    if (hot.sum(dim=0) == 0).any():
+        return None
+    confusion = held_out.double().T @ (hot / hot.sum(dim=0))
+    if not torch.linalg.cond(confusion) < max_condition:
+        return None
+    counts = torch.linalg.solve(confusion, probabilities.double().sum(dim=0))
+    return counts if (counts >= 0).all() else None
+
+
+# Partners, gates, temperatures: what else the baselines take from predictions.
+
+
+@torch.no_grad()
+def partners(features: Tensor, labels: Tensor, *, generator: Generator) -> Tensor:
+    """(N,) the row each row should agree with: same class if labeled, else the nearest. ORCA."""
+    same = same_class_partners(labels, generator=generator)
+    return torch.where(labels >= 0, same, nearest_rows(features))
+
+
+@torch.no_grad()
+def same_class_partners(labels: Tensor, *, generator: Generator) -> Tensor:
+    """(N,) another random row of the same class; the row itself if unlabeled or alone. ORCA."""
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    others = (labels[:, None] == labels) & (labels >= 0)[:, None] & ~itself
+    chances = others | (itself & ~others.any(dim=1, keepdim=True))
+    if not len(labels):
+        return labels
+    return torch.multinomial(chances.float(), 1, generator=generator).squeeze(1)
+
+
+@torch.no_grad()
+def nearest_rows(features: Tensor) -> Tensor:
+    """(N,) the other row with the largest cosine; a single row is its own neighbor. ORCA."""
+    unit = F.normalize(features, dim=1)
+    if not len(unit):
+        return torch.empty(0, dtype=torch.long, device=features.device)
+    return (unit @ unit.T).fill_diagonal_(-torch.inf).argmax(dim=1)
+
+
+@torch.no_grad()
+def uncertainty_margin(probabilities: Tensor, *, cap: float = 0.5) -> float:
+    """1 - mean confidence, capped: how much to slow known classes, in cosine units. ORCA."""
+    if not len(probabilities):
+        return 0.0
+    return min(1.0 - probabilities.max(dim=1).values.mean().item(), cap)
+
+
+def standardize(scores: Tensor) -> Tensor:
+    """Rows with mean 0 and (unbiased) standard deviation 1; lets gradients through. OpenCon."""
+    centered = scores - scores.mean(dim=1, keepdim=True)
+    variance = centered.square().sum(dim=1, keepdim=True) / max(scores.shape[1] - 1, 1)
+    return centered / variance.clamp_min(1e-12).sqrt()
+
+
+@torch.no_grad()
+def below_quantile(scores: Tensor, reference: Tensor, *, quantile: float) -> Tensor:
+    """(N,) bool: lower than most reference scores, hence novel. OpenCon. No reference: none is."""
+    if not len(reference):
+        return torch.zeros_like(scores, dtype=torch.bool)
+    return scores < torch.quantile(reference, quantile)
+
+
+def novel_heavy_prior(n_classes: int, n_known: int, *, labeled_share: float) -> Tensor:
+    """(C,) shares of unlabeled images: known classes lack what is labeled of them. OpenCon."""
+    sizes = torch.ones(n_classes)
+    sizes[:n_known] = 1.0 - labeled_share
+    return fill_empty(sizes) / fill_empty(sizes).sum()
+
+
+@torch.no_grad()
+def uncertainty_temperatures(views: Tensor, *, least: float = 0.1) -> Tensor:
+    """(N,) how much the predictions of an image differ between views, in [least, 1]. TRSSL.
+
+    Args:
+        views: (V, N, C) probabilities of V views.
+        least: temperature of the surest images, of labeled ones, and before the first estimate.
+    """
+    best = views.mean(dim=0).argmax(dim=1)
+    chosen = views.gather(2, best.expand(len(views), -1)[..., None]).squeeze(2)
+    spread = chosen.std(dim=0) if len(views) > 1 else torch.zeros_like(chosen[0])
+    largest = spread.max() if len(spread) else spread.sum()
+    return (spread / largest.clamp_min(1e-12)).clamp(least, 1.0)
+
+
+def draw_mix(
+    n_rows: int, *, generator: Generator, concentration: float = 0.75
+) -> tuple[float, Tensor]:
+    """A share from Beta(a, a) (Johnk's rejection) and an order of the rows. TRSSL's mixup.
+
+    The share is not folded to the upper half, as in TRSSL's code.
+    """
+    while True:
+        first, second = (
+            torch.rand(2, generator=generator, dtype=torch.float64) ** (1 / concentration)
+        ).tolist()
+        if 0 < first + second <= 1:
+            return first / (first + second), torch.randperm(n_rows, generator=generator)
+
+
+def mixup(share: float, order: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Each tensor mixed with itself in another order, all in the same way. TRSSL."""
+    return tuple(share * tensor + (1 - share) * tensor[order] for tensor in tensors)
+
+
+@torch.no_grad()
+def balanced_keep_rates(labeled_counts: Tensor, n_classes: int, *, progress: float) -> Tensor:
+    """(C,) 1 - progress (1 - N_min / N_c): from everything to class-balanced. ABC.
+
+    Novel classes are always kept (ours: ABC needs sizes that nobody knows here).
+
+    Args:
+        labeled_counts: (K,) labeled images of the known classes.
+        n_classes: C.
+        progress: epoch / epochs for unlabeled images; 1 for labeled ones.
+    """
+    counts = fill_empty(labeled_counts)
+    rates = torch.ones(n_classes, device=counts.device)
+    rates[: len(counts)] = 1 - progress * (1 - counts.min() / counts)
+    return rates
+
+
+@torch.no_grad()
+def draw_gate(classes: Tensor, rates: Tensor, *, generator: Generator) -> Tensor:
+    """(N,) 0 or 1: each row kept with the rate of its class. ABC."""
+    return torch.bernoulli(rates[classes], generator=generator)

@@ -23,7 +23,7 @@ from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
 from bacon_gcd.data.benchmarks import BENCHMARKS, load_benchmark
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.longtail import Split, SplitSettings, make_split
-from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.data.views import ViewSettings, strong_settings
 from bacon_gcd.files import write_atomic
 from bacon_gcd.methods import METHODS, build_method, settings_for
 from bacon_gcd.methods.base import Method, Recipe, Task
@@ -133,36 +133,37 @@ class Workbench:
 
     @cached_property
     def train_source(self) -> TokenSource:
-        """Tokens of the training images."""
+        """Tokens of the training images: stored views, or new ones at every step."""
         views, size = self.settings.views, self.settings.image_size
-        weak = ViewSettings(kind="weak", image_size=size)
-        rows = self.split.train
-        if views == FRESH:
-            return FreshTokens(self.table, rows, self.backbone, weak, workers=self.workers)
+        rows, weak = self.split.train, ViewSettings(kind="weak", image_size=size)
         strong = "strong" in METHODS[self.settings.method].method.views
-        return build_bank(
-            self.table,
-            rows,
-            self.backbone,
-            n_views=_view_count(views),
-            settings=weak,
-            strong_views=_view_count(views) if strong else 0,
-            seed=self.settings.seed,
-            workers=self.workers,
-            folder=self.banks,
-        )
+        if views == FRESH:
+            return FreshTokens(
+                self.table,
+                rows,
+                self.backbone,
+                weak,
+                strong=strong_settings(size) if strong else None,
+                stored=self._bank(rows, n_views=0),  # test views never change
+                seed=self.settings.seed,
+                workers=self.workers,
+            )
+        count = _view_count(views)
+        return self._bank(rows, n_views=count, strong_views=count if strong else 0)
 
     @cached_property
     def test_source(self) -> TokenSource:
         """Tokens of the test images, test view only."""
-        view = ViewSettings(kind="weak", image_size=self.settings.image_size)
+        return self._bank(self.split.test, n_views=0)
+
+    def _bank(self, rows: IntArray, *, n_views: int, strong_views: int = 0) -> TokenSource:
         return build_bank(
             self.table,
-            self.split.test,
+            rows,
             self.backbone,
-            n_views=0,
-            settings=view,
-            seed=0,
+            n_views=n_views,
+            strong_views=strong_views,
+            seed=self.settings.seed,
             workers=self.workers,
             folder=self.banks,
         )

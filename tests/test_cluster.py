@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, kmeans_plusplus
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bacon_gcd import cluster
@@ -84,6 +84,23 @@ def test_kmeans_is_as_good_as_scikit_learn():
     ours = kmeans(features, 20, n_init=5, seed=0).inertia
     theirs = KMeans(20, n_init=5, random_state=0).fit(features.numpy()).inertia_
     assert ours < 1.01 * theirs
+
+
+def test_seeds_are_as_good_as_those_of_scikit_learn():
+    features, _ = blobs(600, 20, 6, noise=0.3, seed=2)
+    ours, theirs = [], []
+    for seed in range(12):
+        ours.append(kmeans(features, 20, n_init=1, seed=seed, max_iterations=0).inertia)
+        centers, _ = kmeans_plusplus(features.numpy(), 20, random_state=seed)
+        distances = squared_distances(features, torch.from_numpy(centers))
+        theirs.append(float(distances.amin(dim=1).sum()))
+    assert np.mean(ours) < 1.05 * np.mean(theirs)
+
+
+def test_the_first_centroid_may_be_any_row():
+    features = torch.arange(6.0)[:, None]
+    runs = (kmeans(features, 1, n_init=1, seed=seed, max_iterations=0) for seed in range(60))
+    assert {run.centroids.item() for run in runs} >= {1.0, 2.0, 3.0, 4.0}
 
 
 def test_more_restarts_are_never_worse():
@@ -224,16 +241,18 @@ def test_an_empty_cluster_moves_to_the_row_farthest_from_its_centroid(max_iterat
         ({"labels": [3] * 6}, "label 3 does not fit into 3 clusters"),
         ({"labels": [0, 0, 0, 0, 0, -1]}, "2 unlabeled clusters asked of 1 unlabeled rows"),
         ({"features": torch.full((6, 2), torch.nan)}, "6 feature rows are not finite"),
-        ({"features": torch.zeros(0, 2)}, r"shape \(0, 2\)"),
+        ({"features": torch.zeros(0, 2)}, "3 clusters asked of 0 rows"),
+        ({"features": torch.zeros(6)}, r"shape \(6,\), not \(N, D\)"),
+        ({"n_init": 0}, "n_init is 0"),
         ({"start": torch.zeros(2, 2)}, r"shape \(2, 2\), not \(3, 2\)"),
     ],
 )
 def test_what_cannot_be_clustered_is_said_in_one_line(change, message):
-    given = {"features": torch.randn(6, 2), "n_clusters": 3, **change}
+    given = {"features": torch.randn(6, 2), "n_clusters": 3, "n_init": 1, **change}
     if "labels" in given:
         given["labels"] = np.array(given["labels"])
     with pytest.raises(UserError, match=message):
-        kmeans(**given, n_init=1, seed=0)
+        kmeans(**given, seed=0)
 
 
 def test_distances_and_assignment_are_those_of_cdist():
@@ -244,6 +263,7 @@ def test_distances_and_assignment_are_those_of_cdist():
         squared_distances(features, centroids), expected.float(), atol=1e-4, rtol=1e-5
     )
     assert (assign(features, centroids) == expected.argmin(dim=1).numpy()).all()
+    assert assign(features[:0], centroids).shape == (0,)
 
 
 def test_unit_rows_have_length_one_and_zero_rows_stay_zero():

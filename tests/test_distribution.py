@@ -52,9 +52,10 @@ def test_rank_match_deals_the_matched_sizes_out_by_labeled_counts():
 
 
 def test_equal_labeled_counts_are_ranked_by_class_id():
-    clusters, labels = planted([{0: 40}, {1: 30}, {2: 20}], [5, 5, 5])
-    counts = class_counts_from_clusters(clusters, labels, n_classes=3, n_known=3, rank_match=True)
-    assert counts.tolist() == [20, 30, 40]
+    clusters, labels = planted([{c: 60 - c} for c in range(40)], [6, 5] * 20)
+    counts = class_counts_from_clusters(clusters, labels, n_classes=40, n_known=40, rank_match=True)
+    assert counts[1::2].tolist() == list(range(21, 41))
+    assert counts[0::2].tolist() == list(range(41, 61))
 
 
 def test_share_and_count_choose_different_clusters():

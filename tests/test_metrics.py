@@ -212,6 +212,12 @@ def test_wrong_names_cost_accuracy_that_the_hungarian_match_hides():
     assert score(predicted, true, n_known=2, train_counts=[2, 2, 2]).all == 100.0
 
 
+def test_a_named_cluster_keeps_its_name_though_a_novel_class_fills_it():
+    result = anchored([0, 0, 0, 2], [0, 2, 2, 2], names={0: 0}, n_known=1)
+    assert result.mapping == {0: 0, 2: 2}
+    assert (result.old, result.new) == (100.0, pytest.approx(100 / 3))
+
+
 @given(rows, st.integers(0, 4), st.lists(st.integers(-1, 3), min_size=5, max_size=5))
 @settings(max_examples=60, deadline=None)
 def test_anchored_accuracy_with_one_name_each_is_never_above_the_free_match(pair, n_known, names):

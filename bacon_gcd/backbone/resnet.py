@@ -1,4 +1,4 @@
-"""ResNet-18 and 50 as frozen trunk and trainable tail; state-dict names as in torchvision and timm."""
+"""ResNet-18 and 50 as frozen trunk and trainable tail, state-dict names as in torchvision."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.resnet_tail import EPSILON, ResNetTail
 from bacon_gcd.backbone.state import check_state, state_digest
 from bacon_gcd.backbone.vit import native_bfloat16
+from bacon_gcd.backbone.winograd import frozen3x3, kernels_at_points, suits
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.files import digest
 
 REDUCTION = 32  # pixels along the image per position along the last map
 TUNED = ("block", "conv")
+PIECE = 32  # images whose maps stay in a processor's cache
+MANY_CHANNELS = 256  # from here on Winograd's transforms are cheap beside the products
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,10 @@ class ResNet(Backbone):
         """(N, 3, S, S) normalized images to (N, *token_shape) tokens, without gradient."""
         if images.shape[1:] != (3, self.image_size, self.image_size):
             raise ValueError(f"{self.name} takes {self.image_size} px, got {tuple(images.shape)}")
+        piece = PIECE if images.device.type == "cpu" else max(len(images), 1)
+        return torch.cat([self._tokens(some) for some in images.split(piece)])
+
+    def _tokens(self, images: Tensor) -> Tensor:
         lower = self.trunk_dtype != torch.float32
         with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=lower):
             maps = self.stem(images.contiguous(memory_format=torch.channels_last))
@@ -146,11 +153,25 @@ class FoldedConv(nn.Module):
         self.register_buffer("weight", weight.contiguous(memory_format=torch.channels_last))
         self.register_buffer("bias", state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * scale)
         self.stride, self.relu, self.padding = stride, relu, weight.shape[-1] // 2
+        n_in, size = weight.shape[1:3]
+        fast = size == 3 and stride == 1 and n_in >= MANY_CHANNELS
+        self.kernels = kernels_at_points(weight) if fast else None
 
     def forward(self, maps: Tensor) -> Tensor:
         """(N, C_in, H, W) to (N, C_out, H/stride, W/stride)."""
-        result = F.conv2d(maps, self.weight, self.bias, stride=self.stride, padding=self.padding)
+        if self.kernels is not None and suits(maps, side=maps.shape[-1]):
+            result = self._by_points(maps, self.kernels)
+        else:
+            shape = {"stride": self.stride, "padding": self.padding}
+            result = F.conv2d(maps, self.weight, self.bias, **shape)
         return result.relu_() if self.relu else result
+
+    def _by_points(self, maps: Tensor, kernels: Tensor) -> Tensor:
+        n, channels, side, _ = maps.shape
+        positions_first = maps.permute(2, 3, 0, 1).reshape(side * side, n, channels)
+        result = frozen3x3(positions_first, kernels, side=side).add_(self.bias)
+        images = result.view(side, side, n, -1).permute(2, 3, 0, 1)
+        return images.contiguous(memory_format=torch.channels_last)
 
 
 class FrozenBlock(nn.Module):

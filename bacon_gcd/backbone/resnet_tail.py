@@ -1,7 +1,7 @@
-"""What is trained of a ResNet: its last residual block or the last convolution of it, then the mean.
+"""What is trained of a ResNet: its last residual block or that block's last convolution.
 
-`ResNetTail` and `PlainResNetTail` have the same parameters and give the same features; the first is
-several times faster on a CPU.
+`ResNetTail` and `PlainResNetTail` have the same parameters and give the same features; the first
+is several times faster on a CPU.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """3x3 convolutions of small maps with a quarter of the multiplications, for training on a CPU.
 
-A 4x4 patch of outputs is a product of polynomials in two dimensions: evaluated at 6x6 points it takes
-36 multiplications per channel pair instead of 144, and over the channels these are 36 plain matrix
-products (Winograd's minimal filtering, F(4x4, 3x3)). Both gradients are products of the same kind.
+A 4x4 patch of outputs is a product of polynomials in two dimensions. Evaluated at 6x6 points it
+takes 36 multiplications per channel pair instead of 144, and over the channels these are 36 plain
+matrix products (Winograd's minimal filtering, F(4x4, 3x3)). Both gradients are of the same kind.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# With infinity, six points. Of fifteen choices measured these gave the smallest float32 error: 1.0e-6
-# of the output's norm, against 2.3e-6 for the usual 0, ±1, ±2 and 0.5e-6 for the direct convolution.
+# With infinity, six points. Of fifteen choices measured, these had the smallest float32 error:
+# 1.0e-6 of the output's norm; the usual 0, ±1, ±2 have 2.3e-6, the direct convolution has 0.5e-6.
 POINTS = (0.0, 2 / 3, -2 / 3, 3 / 2, -3 / 2)
 TILE, TAPS = 4, 3
 SPAN = TILE + TAPS - 1  # inputs under one tile, and points
-LARGEST_SIDE = 8  # the transforms are dense over the map: beyond this they cost more than they save
-# Larger temporary tensors leave the cache, and the allocator gives them back to the system each time:
-# the new pages of every step took a fifth of it.
+LARGEST_SIDE = 8  # the transforms are dense over the map and cost more than they save beyond this
+# Larger temporary tensors leave the cache, and the allocator gives them back to the system each
+# time: their new pages took a fifth of every step.
 PIECE_BYTES = 16 << 20
 
 
@@ -35,10 +35,15 @@ def conv3x3(maps: Tensor, weight: Tensor, *, side: int) -> Tensor:
     Returns:
         (side*side, N, C_out).
     """
-    exact = maps.dtype in (torch.float32, torch.float64)
-    if exact and maps.device.type == "cpu" and TAPS <= side <= LARGEST_SIDE:
+    if suits(maps, side=side):
         return _Winograd.apply(maps, weight, side)  # type: ignore[no-any-return]
     return direct3x3(maps, weight, side=side)
+
+
+def suits(maps: Tensor, *, side: int) -> bool:
+    """Whether maps of this kind are better convolved here than by torch."""
+    exact = maps.dtype in (torch.float32, torch.float64)
+    return exact and maps.device.type == "cpu" and TAPS <= side <= LARGEST_SIDE
 
 
 def direct3x3(maps: Tensor, weight: Tensor, *, side: int) -> Tensor:
@@ -46,6 +51,20 @@ def direct3x3(maps: Tensor, weight: Tensor, *, side: int) -> Tensor:
     positions, n, channels = maps.shape
     images = maps.reshape(side, side, n, channels).permute(2, 3, 0, 1)
     return F.conv2d(images, weight, padding=1).permute(2, 3, 0, 1).reshape(positions, n, -1)
+
+
+def frozen3x3(maps: Tensor, kernels: Tensor, *, side: int) -> Tensor:
+    """The same without gradient, with `kernels_at_points(weight)` computed once and for all."""
+    at = _transforms(side, maps.dtype)
+    result = maps.new_zeros(*maps.shape[:2], kernels.shape[1])
+    _add_from_points(at.outputs, _to_points(at.inputs, maps) @ kernels.mT, into=result)
+    return result
+
+
+def kernels_at_points(weight: Tensor) -> Tensor:
+    """(C_out, C_in, 3, 3) weights to their (36, C_out, C_in) values at the points."""
+    taps = _transforms(TILE, weight.dtype).taps
+    return (taps @ weight.reshape(-1, TAPS * TAPS).T).view(-1, *weight.shape[:2])
 
 
 class _Winograd(torch.autograd.Function):
@@ -159,8 +178,8 @@ def _on_a_map(line: Tensor) -> Tensor:
 def _on_a_line() -> tuple[Tensor, Tensor, Tensor]:
     """(6, 6), (6, 4), (6, 3): values at the points of six inputs, four outputs, three taps.
 
-    With E_n the values at the points of a polynomial with n coefficients (at infinity: the last one),
-    a product of polynomials is E_6^-1 (E_4 a * E_3 b). The convolution is that map transposed in a:
+    With E_n the values at the points of a polynomial of n coefficients (at infinity: the last),
+    a product of two is E_6^-1 (E_4 a * E_3 b). The convolution is that map transposed in a:
     outputs = E_4^T ((E_3 taps) * (E_6^-T inputs)).
     """
     powers = torch.tensor(POINTS, dtype=torch.float64)[:, None] ** torch.arange(SPAN)

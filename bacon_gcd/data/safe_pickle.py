@@ -114,6 +114,10 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    return b""
+
+
 _STAND_INS = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,  # numpy 1
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,  # numpy 2
@@ -122,6 +126,7 @@ _STAND_INS = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Dtype,
     ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): _no_bytes,  # of an empty array
 }
 
 

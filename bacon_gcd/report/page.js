@@ -4,9 +4,7 @@
   const data = JSON.parse(document.getElementById("payload").textContent);
   const find = (selector) => document.querySelector(selector);
   const root = document.documentElement;
-  const perSheet = () => grid * grid;
   const grid = Number(getComputedStyle(root).getPropertyValue("--grid"));
-  const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 
   // Theme: the system's until the button is pressed.
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -32,7 +30,7 @@
     return found;
   }
   function paint(element, n) {
-    element.className = `thumb sheet-${Math.floor(n / perSheet())}`;
+    element.className = `thumb sheet-${Math.floor(n / (grid * grid))}`;
     element.style.setProperty("--c", n % grid);
     element.style.setProperty("--r", Math.floor(n / grid) % grid);
     element.setAttribute("aria-label", `${data.ids[n]}, ${classOf(n).name}`);
@@ -112,8 +110,11 @@
       { name: "newly found", color: "#e69f00", symbol: "diamond", mark: "◆" },
     ];
     const kindOf = (n) => (classOf(n).known ? (data.labeled[n] ? 0 : 1) : 2);
+    // Thousands of SVG points are slow to drag; the graphics card draws them where there is one.
+    let type = placed.length > 2000 && document.createElement("canvas").getContext("webgl") ? "scattergl" : "scatter";
     const coarse = matchMedia("(pointer: coarse)").matches;
-    let coloring = "class", shown = placed, current = -1, home = null;
+    const home = { x: [-30, 1030], y: [-30, 1030] };
+    let coloring = "class", shown = placed, current = -1, view = home;
 
     function marker() {
       const small = shown.length > 3000 || plot.clientWidth < 600;
@@ -126,27 +127,23 @@
       return { ...base, color: shown.map((n) => style(n).color), symbol: shown.map((n) => style(n).symbol) };
     }
     function trace() {
-      return { type: "scatter", mode: "markers", x: shown.map((n) => data.x[n]), y: shown.map((n) => data.y[n]), marker: marker(), hoverinfo: "none", cliponaxis: false };
+      return { type, mode: "markers", x: shown.map((n) => data.x[n]), y: shown.map((n) => data.y[n]), marker: marker(), hoverinfo: "none" };
     }
     // A ring around the image the keyboard stands on.
     function ring() {
       const here = current >= 0 ? [current] : [];
-      return { type: "scatter", mode: "markers", x: here.map((n) => data.x[n]), y: here.map((n) => data.y[n]), hoverinfo: "skip", marker: { size: 20, symbol: "circle-open", color: color("text"), line: { width: 3 } } };
+      return { type: "scatter", mode: "markers", x: here.map((n) => data.x[n]), y: here.map((n) => data.y[n]), hoverinfo: "skip", marker: { size: 20, symbol: "circle-open", color: getComputedStyle(plot).color, line: { width: 3 } } };
     }
     function layout() {
-      const axis = { visible: false, showgrid: false, zeroline: false };
+      const axis = (range) => ({ visible: false, showgrid: false, zeroline: false, range: range.slice() });
       return {
         margin: { l: 12, r: 12, t: 12, b: 12 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-        showlegend: false, hovermode: "closest", dragmode: coarse ? false : "pan", uirevision: "same",
-        xaxis: { ...axis }, yaxis: { ...axis },
+        showlegend: false, hovermode: "closest", dragmode: coarse ? false : "pan",
+        xaxis: axis(view.x), yaxis: axis(view.y),
       };
     }
     function draw() {
-      const ranges = home && plot.layout ? { "xaxis.range": plot.layout.xaxis.range.slice(), "yaxis.range": plot.layout.yaxis.range.slice() } : null;
-      return Plotly.react(plot, [trace(), ring()], layout(), { displayModeBar: false, responsive: true, scrollZoom: false }).then(() => {
-        home ??= { "xaxis.range": plot.layout.xaxis.range.slice(), "yaxis.range": plot.layout.yaxis.range.slice() };
-        return ranges && Plotly.relayout(plot, ranges);
-      });
+      return Plotly.react(plot, [trace(), ring()], layout(), { displayModeBar: false, responsive: true, scrollZoom: false });
     }
     function drawLegend() {
       const entry = (mark, tint, text) => {
@@ -175,7 +172,10 @@
     // The card beside the pointer, or beside the keyboard's image.
     function showCard(n, x, y) {
       paint(card.querySelector(".thumb"), n);
-      card.querySelector("p").textContent = [classOf(n).name, ...facts(n).slice(1).map(([name, value]) => (name === "label" || name === "confidence" ? `${name}: ${value}` : value)), data.ids[n]].join("\n");
+      const sure = data.confidence && data.confidence[n] !== null ? `, ${percent(data.confidence[n])} sure` : "";
+      card.querySelector("b").textContent = classOf(n).name;
+      card.querySelector("span.facts").textContent = data.labeled[n] ? "labeled" : `${classOf(n).known ? "known class" : "newly found"}${sure}`;
+      card.querySelector("span.file").textContent = data.ids[n].split("/").pop();
       card.classList.remove("hidden-card");
       const box = card.getBoundingClientRect();
       card.style.left = `${Math.max(8, Math.min(x + 16, innerWidth - box.width - 8))}px`;
@@ -202,13 +202,13 @@
       if (best >= 0) stand(best);
     }
     function zoom(by) {
-      if (by === 0) return Plotly.relayout(plot, home);
-      const change = {};
-      for (const axis of ["xaxis", "yaxis"]) {
-        const [low, high] = plot.layout[axis].range, focus = current >= 0 && by < 1 ? data[axis[0]][current] : (low + high) / 2;
-        change[`${axis}.range`] = [focus - (high - low) * by / 2, focus + (high - low) * by / 2];
-      }
-      return Plotly.relayout(plot, change);
+      const around = (axis) => {
+        const [low, high] = view[axis], half = (high - low) * by / 2;
+        const middle = current >= 0 && by < 1 ? data[axis][current] : (low + high) / 2;
+        return [middle - half, middle + half];
+      };
+      const to = by === 0 ? home : { x: around("x"), y: around("y") };
+      return Plotly.relayout(plot, { "xaxis.range": to.x, "yaxis.range": to.y });
     }
 
     plot.addEventListener("keydown", (event) => {
@@ -232,6 +232,13 @@
       draw();
     });
     draw().then(() => {
+      if (plot.querySelector(".no-webgl")) {
+        type = "scatter";
+        Plotly.purge(plot);
+        return draw();
+      }
+    }).then(() => {
+      plot.on("plotly_relayout", () => { view = { x: plot.layout.xaxis.range.slice(), y: plot.layout.yaxis.range.slice() }; });
       const hit = (event) => event.points.find((point) => point.curveNumber === 0);
       plot.on("plotly_hover", (event) => hit(event) && showCard(shown[hit(event).pointIndex], event.event.clientX, event.event.clientY));
       plot.on("plotly_unhover", hideCard);
