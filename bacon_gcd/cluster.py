@@ -149,7 +149,8 @@ def assign(features: Features, centroids: Tensor) -> IntArray:
 @torch.no_grad()
 def squared_distances(features: Features, centroids: Tensor) -> Tensor:
     """(N, C) squared Euclidean distance of every row to every centroid."""
-    return _Points(features, origin=centroids.mean(dim=0)).distances(centroids)
+    points = _Points(features, origin=centroids.mean(dim=0))
+    return (points.scores(centroids) + points.squared[:, None]).clamp_min(0.0)
 
 
 class _Points:
@@ -197,13 +198,13 @@ class _Points:
                 distances[part], labels[part] = score.gather(1, held[:, None])[:, 0], held
         return labels, (distances + self.squared).clamp_min(0.0)
 
-    def distances(self, centroids: Tensor) -> Tensor:
-        """(N, C) squared distances."""
+    def scores(self, centroids: Tensor) -> Tensor:
+        """(N, C) squared distances less `squared`: enough to compare centroids."""
         result = torch.empty(self.n_rows, len(centroids), device=self.device)
         bias, directions = self._seen_from_origin(centroids)
         for part, x in self.chunks(len(centroids)):
             torch.addmm(bias, x, directions, alpha=-2, out=result[part])
-        return result.add_(self.squared[:, None]).clamp_min_(0.0)
+        return result
 
     def means(self, labels: Tensor, n_clusters: int) -> Tensor:
         """(C, D) mean of each cluster; summed within chunks in float32, between them in float64."""
@@ -315,20 +316,21 @@ def _plus_plus(
     """
     closest = torch.full((points.n_rows,), math.inf, device=points.device)
     if len(centroids):
-        closest = points.nearest(centroids)[1]
+        closest = points.nearest(centroids)[1] - points.squared
     found = list(centroids)
     while len(found) < n_clusters:
-        candidates = points.rows(_draw(closest, among, rng.random(trials)))
-        closer = torch.minimum(points.distances(candidates), closest[:, None])
+        distances = (closest + points.squared).clamp_min(0.0)
+        candidates = points.rows(_draw(distances, among, rng.random(trials)))
+        closer = torch.minimum(points.scores(candidates), closest[:, None])
         best = int((among.float() @ closer).argmin())
         closest = closer[:, best].contiguous()
         found.append(candidates[best])
     return torch.stack(found)
 
 
-def _draw(closest: Tensor, among: Tensor, uniform: FloatArray) -> Tensor:
+def _draw(distances: Tensor, among: Tensor, uniform: FloatArray) -> Tensor:
     """Rows where the cumulated squared distance passes each number; evenly if all are at zero."""
-    weight = torch.where(among, closest, 0.0).double()
+    weight = torch.where(among, distances, 0.0).double()
     if not 0 < float(weight.sum()) < math.inf:
         weight = among.double()
     cumulated = weight.cumsum(dim=0)

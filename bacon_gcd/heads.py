@@ -16,7 +16,7 @@ GRAM_ROWS = 64
 
 
 class CosineClassifier(nn.Module):
-    """Cosine between a feature and each class's weight row. BaCon App. C.1.
+    """Cosine between a feature and each class's weight row. BaCon App. C.3.
 
     Gain frozen at 1, no bias; the temperature lives in the losses.
     """
@@ -31,7 +31,7 @@ class CosineClassifier(nn.Module):
 
 
 class Projector(nn.Module):
-    """MLP to a unit bottleneck u, then a wide layer V with unit rows; z = V u / |V u|. BaCon 4.1.
+    """MLP to a unit bottleneck u, then a wide layer V of unit rows: z = unit(V u). BaCon App. C.3.
 
     Args:
         dim: of the features.
@@ -158,7 +158,7 @@ class Prototypes(nn.Module):
     ) -> None:
         super().__init__()
         self.momentum = momentum
-        start = torch.randn(n_classes, dim, generator=generator)
+        start = torch.randn(n_classes, dim, generator=generator, device=generator.device)
         self.register_buffer("vectors", F.normalize(start, dim=1))
 
     def scores(self, z: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class Prototypes(nn.Module):
         Classes do not disturb each other, so the first members of all classes go together, then
         the second ones: the same result in fewer steps.
         """
-        order = torch.randperm(len(z), generator=generator).to(z.device)
+        order = torch.randperm(len(z), generator=generator, device=generator.device).to(z.device)
         turns = rank_within(labels[order])
         for turn in range(int(turns.max()) + 1 if len(turns) else 0):
             rows = order[turns == turn]

@@ -247,8 +247,8 @@ def align(
 
     Minimizes sum_n w_n KL(q_n || p_n) where rows sum to 1 and columns to the counts. The dual is
     smooth and convex with one price per class, q_n = softmax(log p_n - prices / w_n). DARP's
-    solver seeks a root per class and may miss it; ours cannot: every row is first heated until
-    the problem is easy, then cooled in steps, the prices following by damped Newton steps.
+    solver seeks a root per class and may miss it. Ours takes damped Newton steps; where they
+    stall, every row is heated until the problem is easy, then cooled, the prices following.
 
     Args:
         probabilities: (N, C).
@@ -261,11 +261,14 @@ def align(
     target = _shares(class_counts) * len(probabilities)
     cold = (weights.double() / weights.double().median())[:, None]
     pull = cold * probabilities.double().clamp_min(1e-30).log()
-    prices, heat = torch.zeros_like(target), float(-pull.min())
-    while heat > cold.min() / 2:
-        prices = _balance(prices, pull, cold + heat, target, 0.1 * target + tolerance)
-        heat /= 4
-    prices = _balance(prices, pull, cold, target, torch.full_like(target, tolerance))
+    exact = torch.full_like(target, tolerance)
+    prices, met = _balance(torch.zeros_like(target), pull, cold, target, exact, steps=60)
+    if not met:
+        prices, heat = torch.zeros_like(target), float(-pull.min())
+        while heat > cold.min() / 2:
+            prices, _ = _balance(prices, pull, cold + heat, target, 0.1 * target + exact)
+            heat /= 4
+        prices, _ = _balance(prices, pull, cold, target, exact)
     return ((pull - prices) / cold).softmax(dim=1)
 
 
@@ -277,22 +280,28 @@ def _shares(class_counts: Tensor) -> Tensor:
 
 
 def _balance(
-    prices: Tensor, pull: Tensor, temperature: Tensor, target: Tensor, tolerance: Tensor
-) -> Tensor:
-    """Prices at which softmax((pull - prices) / temperature) sums to the target, class by class.
+    prices: Tensor,
+    pull: Tensor,
+    temperature: Tensor,
+    target: Tensor,
+    tolerance: Tensor,
+    steps: int = 400,
+) -> tuple[Tensor, bool]:
+    """Prices at which softmax((pull - prices) / temperature) sums to the target; whether it does.
 
     Levenberg-Marquardt on the dual. A step counts if it lowers the dual or, where rounding hides
     that, the error. Damping follows each class's own curvature, which may differ by 1e12.
     """
     damping = 1e-3
     value, excess, curvature = _dual(prices, pull, temperature, target)
-    for _ in range(400):
+    for _ in range(steps):
         if (excess.abs() <= tolerance).all() or damping > 1e12:
             break
         own = curvature.diagonal()
         damped = curvature + ((damping + 1e-13) * own + (1e-6 * damping + 1e-30) * own.max()).diag()
         scale = damped.diagonal().rsqrt()
-        step = scale * torch.linalg.solve(scale[:, None] * damped * scale, scale * excess)
+        # solve_ex does not raise: a step from a singular matrix is not finite, hence refused.
+        step = scale * torch.linalg.solve_ex(scale[:, None] * damped * scale, scale * excess)[0]
         trial = prices + step - step.mean()  # only differences of prices matter
         trial_value, trial_excess, trial_curvature = _dual(trial, pull, temperature, target)
         rounding = 1e-13 * (value.abs() + target @ trial.abs())
@@ -303,7 +312,7 @@ def _balance(
             damping /= 10
         else:
             damping = max(8 * damping, 1e-6)
-    return prices
+    return prices, bool((excess.abs() <= tolerance).all())
 
 
 def _dual(
@@ -414,24 +423,26 @@ def uncertainty_temperatures(views: Tensor, *, least: float = 0.1) -> Tensor:
     """
     best = views.mean(dim=0).argmax(dim=1)
     chosen = views.gather(2, best.expand(len(views), -1)[..., None]).squeeze(2)
-    spread = chosen.std(dim=0) if len(views) > 1 else torch.zeros_like(chosen[0])
-    largest = spread.max() if len(spread) else spread.sum()
-    return (spread / largest.clamp_min(1e-12)).clamp(least, 1.0)
+    if len(views) < 2 or not chosen.numel():
+        return torch.full_like(chosen[0], least)
+    spread = chosen.std(dim=0)
+    return (spread / spread.max().clamp_min(1e-12)).clamp(least, 1.0)
 
 
 def draw_mix(
     n_rows: int, *, generator: Generator, concentration: float = 0.75
 ) -> tuple[float, Tensor]:
-    """A share from Beta(a, a) (Johnk's rejection) and an order of the rows. TRSSL's mixup.
+    """A share from Beta(a, a), by Johnk's rejection, and an order of the rows. TRSSL's mixup.
 
     The share is not folded to the upper half, as in TRSSL's code.
     """
+    where = generator.device
     while True:
-        first, second = (
-            torch.rand(2, generator=generator, dtype=torch.float64) ** (1 / concentration)
-        ).tolist()
+        draws = torch.rand(2, generator=generator, device=where, dtype=torch.float64)
+        first, second = (draws ** (1 / concentration)).tolist()
         if 0 < first + second <= 1:
-            return first / (first + second), torch.randperm(n_rows, generator=generator)
+            order = torch.randperm(n_rows, generator=generator, device=where)
+            return first / (first + second), order
 
 
 def mixup(share: float, order: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -126,11 +126,7 @@ def build(package: Path) -> dict[str, bytes]:
 def labeled_flags(counts: Sequence[int]) -> list[int]:
     """1 for the first half (rounded up) of every known class, class by class; BaCon App. C.2."""
     halves = [labeled_count(n, 0.5) if c < N_KNOWN else 0 for c, n in enumerate(counts)]
-    return [
-        int(place < half)
-        for n, half in zip(counts, halves, strict=True)
-        for place in range(n)
-    ]
+    return [int(place < half) for n, half in zip(counts, halves, strict=True) for place in range(n)]
 
 
 def compare(files: dict[str, bytes]) -> int:

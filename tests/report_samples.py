@@ -47,7 +47,9 @@ def sample(names=("cat", "dog", "novel_000"), ids=None, **changes) -> ReportData
     )
     known = (True, True, False)
     classes = [
-        ClassInfo(name, known[c], int((labeled & (class_ids == c)).sum()), int((class_ids == c).sum()))
+        ClassInfo(
+            name, known[c], int((labeled & (class_ids == c)).sum()), int((class_ids == c).sum())
+        )
         for c, name in enumerate(names)
     ]
     values = {

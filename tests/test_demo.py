@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_a_damaged_mosaic_is_named(monkeypatch, tmp_path):
         file.seek(5000)
         file.write(b"damage")
     monkeypatch.setattr(demo, "FOLDER", tmp_path)
-    with pytest.raises(UserError, match="test.webp: damaged"):
+    with pytest.raises(UserError, match=r"test\.webp: damaged"):
         demo.load()
 
 
@@ -88,7 +89,7 @@ def test_file_names_of_the_folder_tell_nothing_of_the_class(folder):
     with (folder / "truth.csv").open() as file:
         truth = {row["file_name"]: row["true_class"] for row in csv.DictReader(file)}
     classes = [truth[f"_unlabeled/{path.name}"] for path in names]
-    neighbors_alike = np.mean([a == b for a, b in zip(classes, classes[1:], strict=False)])
+    neighbors_alike = np.mean([a == b for a, b in pairwise(classes)])
     shares = np.unique(classes, return_counts=True)[1] / len(classes)
     assert neighbors_alike == pytest.approx(float((shares**2).sum()), abs=0.05)
     assert all(path.stem.removeprefix("image_").isdigit() for path in names)

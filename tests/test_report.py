@@ -1,4 +1,4 @@
-"""The report says what is in the data, in words a person reads, and nothing runs that should not."""
+"""The report says what is in the data, in words a person reads, and runs nothing it should not."""
 
 import base64
 import io
@@ -44,7 +44,9 @@ def test_the_summary_counts_what_is_in_the_data():
 def test_confidence_in_the_summary_is_of_unlabeled_images_only():
     data = sample()
     confidence = np.where(data.rows.labeled, 0.0, 0.9)
-    text = " ".join(summary.sentences(replace(data, rows=replace(data.rows, confidence=confidence))))
+    text = " ".join(
+        summary.sentences(replace(data, rows=replace(data.rows, confidence=confidence)))
+    )
     assert "confidence of 90% or more, none below 50%" in text
 
 
@@ -94,7 +96,13 @@ def test_the_page_is_written_whole_and_is_the_same_every_time(tmp_path):
 
 def test_hostile_names_never_become_markup():
     page = render(hostile()).replace(figures_free_plotly(), "")
-    for part in ("<script>window", "<img", "onerror=window.hacked=2>", "<svg onload", "<!--<script>"):
+    for part in (
+        "<script>window",
+        "<img",
+        "onerror=window.hacked=2>",
+        "<svg onload",
+        "<!--<script>",
+    ):
         assert part not in page
     assert "{{ 7 * 7 }}" in page
     assert payload(page)["ids"] == [visible(name) for name in HOSTILE]
@@ -206,7 +214,10 @@ def test_sheets_are_embedded_as_they_are():
 
 def test_bars_are_sorted_and_scaled_to_the_largest_class():
     data = sample()
-    data = replace(data, classes=[ClassInfo("a", True, 5, 10.4), ClassInfo("b", False, 0, 20), *data.classes[2:]])
+    data = replace(
+        data,
+        classes=[ClassInfo("a", True, 5, 10.4), ClassInfo("b", False, 0, 20), *data.classes[2:]],
+    )
     first, second, _ = figures.class_size_bars(data)
     assert (first.class_id, first.estimated, first.estimated_width) == (1, 20, 100)
     assert (second.labeled_width, second.estimated_width) == (25, 52)
@@ -228,7 +239,12 @@ def test_training_curves_draw_every_term_and_leave_out_a_broken_line(tmp_path):
     lines = [
         {"kind": "counts", "epoch": 0, "error": 0.1},
         {"kind": "epoch", "epoch": 1, "terms": {"classify/a": 2.0, "contrast/b": 1.0}},
-        {"kind": "epoch", "epoch": 2, "terms": {"classify/a": 1.0, "contrast/b": 0.5}, "test": {"all": 50.0, "new": None}},
+        {
+            "kind": "epoch",
+            "epoch": 2,
+            "terms": {"classify/a": 1.0, "contrast/b": 0.5},
+            "test": {"all": 50.0, "new": None},
+        },
     ]
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(map(json.dumps, lines)) + '\n{"kind": "epo')
@@ -240,6 +256,7 @@ def test_training_curves_draw_every_term_and_leave_out_a_broken_line(tmp_path):
         assert text in drawn
     assert drawn == figures.training_curves(epochs)
     assert figures.training_curves([]) is None
+    assert drawn in render(sample(training=drawn))
 
 
 def test_columns_of_different_lengths_are_refused():

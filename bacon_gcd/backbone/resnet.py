@@ -19,7 +19,7 @@ from bacon_gcd.files import digest
 
 REDUCTION = 32  # pixels along the image per position along the last map
 TUNED = ("block", "conv")
-PIECE = 32  # images whose maps stay in a processor's cache
+PIECE = 16  # images whose maps stay in a processor's cache
 MANY_CHANNELS = 256  # from here on Winograd's transforms are cheap beside the products
 
 
@@ -121,12 +121,12 @@ class ResNet(Backbone):
         if images.shape[1:] != (3, self.image_size, self.image_size):
             raise ValueError(f"{self.name} takes {self.image_size} px, got {tuple(images.shape)}")
         piece = PIECE if images.device.type == "cpu" else max(len(images), 1)
-        return torch.cat([self._tokens(some) for some in images.split(piece)])
+        return torch.cat([self._tokens(some) for some in torch.split(images, piece)])
 
     def _tokens(self, images: Tensor) -> Tensor:
         lower = self.trunk_dtype != torch.float32
         with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=lower):
-            maps = self.stem(images.contiguous(memory_format=torch.channels_last))
+            maps: Tensor = self.stem(images.contiguous(memory_format=torch.channels_last))
             maps = self.blocks(F.max_pool2d(maps, 3, stride=2, padding=1))
             if len(self.lead):
                 maps = torch.cat([self.lead(maps), maps], dim=1)
@@ -167,10 +167,10 @@ class FoldedConv(nn.Module):
         return result.relu_() if self.relu else result
 
     def _by_points(self, maps: Tensor, kernels: Tensor) -> Tensor:
-        n, channels, side, _ = maps.shape
-        positions_first = maps.permute(2, 3, 0, 1).reshape(side * side, n, channels)
+        side = maps.shape[-1]
+        positions_first = maps.permute(2, 3, 0, 1).flatten(0, 1)
         result = frozen3x3(positions_first, kernels, side=side).add_(self.bias)
-        images = result.view(side, side, n, -1).permute(2, 3, 0, 1)
+        images: Tensor = result.unflatten(0, (side, side)).permute(2, 3, 0, 1)
         return images.contiguous(memory_format=torch.channels_last)
 
 

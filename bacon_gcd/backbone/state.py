@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import io
 import pickle  # only for the restricted reader below, which calls nothing the file asks for
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -115,7 +116,8 @@ def _read_safetensors(path: Path) -> object:
 def _read_torch(path: Path) -> object:
     # DINO's full checkpoints also hold the training options, an inert Namespace.
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is odd about a file is our one line to say
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = _first_line(error)

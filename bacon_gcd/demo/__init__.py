@@ -44,9 +44,7 @@ def load_split(table: ImageTable | None = None) -> Split:
     labels = np.array(index["train"]["labels"])
     labeled = np.array(index["train"]["labeled"], dtype=bool)
     known = labels < index["n_known"]
-    parts = Parts(
-        np.flatnonzero(labeled), np.flatnonzero(known & ~labeled), np.flatnonzero(~known)
-    )
+    parts = Parts(np.flatnonzero(labeled), np.flatnonzero(known & ~labeled), np.flatnonzero(~known))
     settings = {"dataset": "demo", "source": index["source"]}
     known_classes = range(index["n_known"])
     return assemble(table or load(), parts, known=known_classes, settings=settings)

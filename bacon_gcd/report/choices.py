@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def galleries(data: ReportData) -> list[Gallery]:
     per_kind = max(1, min(PER_KIND, MAX_SHOWN // (6 * max(len(data.classes), 1))))
     order = np.argsort(data.rows.class_ids, kind="stable")
     starts = np.searchsorted(data.rows.class_ids[order], np.arange(len(data.classes) + 1))
-    members = [order[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    members = [order[a:b] for a, b in pairwise(starts)]
     return [gallery(data.rows, c, members[c], per_kind) for c in by_size(data)]
 
 

@@ -131,6 +131,7 @@ def _draw(axes: Any, epochs: Sequence[Mapping[str, Any]], block: str, *, title: 
         axes.plot(*zip(*points, strict=True), label=name, marker=".", markersize=3, **style)
     axes.set_title(title, fontsize=10)
     axes.set_xlabel("epoch")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(fontsize=7, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -147,4 +148,5 @@ def _svg(figure: Any) -> str:
     with matplotlib.rc_context({"svg.hashsalt": "bacon", "svg.fonttype": "none"}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     text = file.getvalue()
-    return text[text.index("<svg") :].replace("#000000", "currentColor")
+    drawing = text[text.index("<svg") :].replace("#000000", "currentColor")
+    return drawing.replace("<svg ", '<svg fill="currentColor" ', 1)

@@ -117,8 +117,8 @@
     let coloring = "class", shown = placed, current = -1, view = home;
 
     function marker() {
-      const small = shown.length > 3000 || plot.clientWidth < 600;
-      const base = { size: small ? 5 : 7, opacity: 0.85, line: { width: 0 } };
+      const size = shown.length < 300 ? 10 : shown.length > 3000 || plot.clientWidth < 600 ? 5 : 7;
+      const base = { size, opacity: 0.85, line: { width: 0 } };
       if (coloring === "confidence") {
         const scale = root.dataset.theme === "dark" ? cividisOnDark : cividis;
         return { ...base, color: shown.map((n) => data.confidence[n] ?? 0), cmin: 0, cmax: 1, colorscale: scale };

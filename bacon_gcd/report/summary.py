@@ -88,14 +88,15 @@ def _sizes(data: ReportData) -> str:
 
 
 def _scores(data: ReportData) -> str:
-    if not data.scores or data.scores[-1].all is None:
+    if not data.scores or (accuracy := data.scores[-1].all) is None:
         return ""
-    last, baseline = data.scores[-1], data.scores[0]
-    text = f"{last.name} is right for {percent(last.all)} of the {data.scored_on}"
+    text = f"{data.scores[-1].name} is right for {percent(accuracy)} of the {data.scored_on}"
+    baseline = data.scores[0]
     if len(data.scores) < 2 or baseline.all is None:
         return f"{text}."
-    points = last.all - baseline.all
-    return f"{text}, {abs(points):.1f} points {'more' if points >= 0 else 'less'} than {baseline.name}."
+    points = accuracy - baseline.all
+    compared = "more" if points >= 0 else "less"
+    return f"{text}, {abs(points):.1f} points {compared} than {baseline.name}."
 
 
 def _median_confidence(data: ReportData) -> float | None:

@@ -37,13 +37,17 @@ class Watched:
         self.page = browser.new_context(**options).new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda m: m.type in ("error", "warning") and self.complaints.append(m.text))
+        self.page.on(
+            "console", lambda m: m.type in ("error", "warning") and self.complaints.append(m.text)
+        )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
 
     def open(self, path: Path):
         self.page.goto(path.as_uri())
-        self.page.wait_for_function("!document.querySelector('#plot') || document.querySelector('#plot').data")
+        self.page.wait_for_function(
+            "!document.querySelector('#plot') || document.querySelector('#plot').data"
+        )
         return self.page
 
     @property
