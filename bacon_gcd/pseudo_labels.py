@@ -292,13 +292,13 @@ def _balance(
     Levenberg-Marquardt on the dual. A step counts if it lowers the dual or, where rounding hides
     that, the error. Damping follows each class's own curvature, which may differ by 1e12.
     """
-    damping = 1e-3
+    damping, natural = 1e-3, (1 / temperature).sum()
     value, excess, curvature = _dual(prices, pull, temperature, target)
     for _ in range(steps):
         if (excess.abs() <= tolerance).all() or damping > 1e12:
             break
         own = curvature.diagonal()
-        damped = curvature + ((damping + 1e-13) * own + (1e-6 * damping + 1e-30) * own.max()).diag()
+        damped = curvature + ((damping + 1e-13) * own + (1e-6 * damping + 1e-30) * natural).diag()
         scale = damped.diagonal().rsqrt()
         # solve_ex does not raise: a step from a singular matrix is not finite, hence refused.
         step = scale * torch.linalg.solve_ex(scale[:, None] * damped * scale, scale * excess)[0]

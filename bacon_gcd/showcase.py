@@ -52,15 +52,13 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
 
 def story(frozen: dict[str, Any], result: dict[str, Any], page: Path, seconds: float) -> str:
     """What was found, beside what the untrained features give."""
-    rows = [("", "all", "known", "new")]
-    rows += [
-        (name, *(f"{value:.1f}" for value in values))
-        for name, values in (
-            ("frozen k-means", (frozen["all"], frozen["old"], frozen["new"])),
-            ("BaCon", headline(result)),
-        )
-    ]
-    table = "\n".join(f"{a:<16}{b:>8}{c:>8}{d:>8}" for a, b, c, d in rows)
+    rows = {
+        "frozen k-means": (frozen["all"], frozen["old"], frozen["new"]),
+        "BaCon": headline(result),
+    }
+    lines = [f"{'':<16}{'all':>8}{'known':>8}{'new':>8}"]
+    lines += [f"{n:<16}" + "".join(f"{v:>8.1f}" for v in values) for n, values in rows.items()]
+    table = "\n".join(lines)
     return (
         f"Accuracy on 1,000 test images, in percent:\n{table}\n"
         f"Report: {page}  ({seconds:.0f} s)\n"

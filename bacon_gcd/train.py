@@ -270,7 +270,7 @@ def finite_values(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, float]
         if not math.isfinite(value):
             ids = batch.image_ids.tolist()
             shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
-            raise NonFiniteError(f"term {name!r} became {value} on images {shown}; training stopped")
+            raise NonFiniteError(f"term {name!r} became {value} on images {shown}; stopped")
     return values
 
 

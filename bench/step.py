@@ -109,7 +109,7 @@ def main(batch_sizes=(64, 256)):
             method = method_on(backbone, width)
             optimizers = {g.name: optimizer_for(g, Recipe()) for g in method.groups()}
             ours = seconds(
-                lambda m=method, o=optimizers: our_step(m, o, stored.float(), labels), repeats=3
+                lambda m=method, o=optimizers, t=stored, y=labels: our_step(m, o, t, y), repeats=3
             )
             rows.append(
                 {

@@ -158,8 +158,10 @@ def test_the_soft_contrast_waits_for_the_warm_up():
 
 @pytest.mark.parametrize(
     ("epochs", "at", "expected"),
-    [(200, 0, 0.07), (200, 29, 0.04), (200, 199, 0.04), (200, 10, 0.07 - 0.03 * 10 / 29)]
-    + [(30, 4, 0.04), (3, 0, 0.07), (3, 1, 0.04), (1, 0, 0.07)],
+    [
+        *((200, 0, 0.07), (200, 29, 0.04), (200, 199, 0.04), (200, 10, 0.07 - 0.03 * 10 / 29)),
+        *((30, 4, 0.04), (3, 0, 0.07), (3, 1, 0.04), (1, 0, 0.07)),
+    ],
 )
 def test_the_teachers_temperature_scales_with_the_run(epochs, at, expected):
     method = bacon(planted(epochs=epochs))
@@ -242,7 +244,9 @@ def test_presets_are_frozen_and_say_what_the_documents_say():
 
 
 def test_settings_come_from_text_and_unknown_ones_list_the_choices():
-    changed = settings_for("bacon-s", changes={"alpha": "0.8", "sampling": "false", "restarts": "3"})
+    changed = settings_for(
+        "bacon-s", changes={"alpha": "0.8", "sampling": "false", "restarts": "3"}
+    )
     assert (changed.alpha, changed.sampling, changed.restarts) == (0.8, False, 3)
     with pytest.raises(UserError, match="'alfa' is not a setting; choose from style, prior"):
         settings_for("bacon-s", changes={"alfa": "1"})

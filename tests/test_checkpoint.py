@@ -125,4 +125,5 @@ def test_optimizer_memory_survives(kind):
     again.load_state_dict(weights)
     restore_optimizers(fresh, saved)
     steps(again, fresh, 2)
-    assert all(torch.equal(a, b) for a, b in zip(layer.parameters(), again.parameters(), strict=True))
+    pairs = zip(layer.parameters(), again.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)

@@ -1,4 +1,4 @@
-"""The house keeps itself in order: rooms reach only to their left, equations cite, names are ours."""
+"""The house keeps itself in order: rooms reach only left, equations cite, names are ours."""
 
 import ast
 import re

@@ -89,9 +89,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not():
         trainer.run()
         runs.append(everything(trainer)[0])
     assert_same(runs[0], runs[1])
-    assert not torch.equal(
-        runs[0]["method/classifier.weight"], runs[2]["method/classifier.weight"]
-    )
+    assert not torch.equal(runs[0]["method/classifier.weight"], runs[2]["method/classifier.weight"])
 
 
 def test_a_nan_stops_the_run_with_the_terms_name_and_the_images_and_changes_nothing():
@@ -99,7 +97,9 @@ def test_a_nan_stops_the_run_with_the_terms_name_and_the_images_and_changes_noth
     before = everything(trainer)[0]
     tokens = trainer.data.source._tokens
     tokens[:, 1:] = float("nan")
-    with pytest.raises(NonFiniteError, match=r"term 'classify/supervised' became nan on images \d+"):
+    with pytest.raises(
+        NonFiniteError, match=r"term 'classify/supervised' became nan on images \d+"
+    ):
         trainer.run()
     after = everything(trainer)[0]
     names = [n for n in before if n.startswith("method/") and "class_counts" not in n]

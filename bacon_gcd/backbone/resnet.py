@@ -170,7 +170,7 @@ class FoldedConv(nn.Module):
         side = maps.shape[-1]
         positions_first = maps.permute(2, 3, 0, 1).flatten(0, 1)
         result = frozen3x3(positions_first, kernels, side=side).add_(self.bias)
-        images: Tensor = result.unflatten(0, (side, side)).permute(2, 3, 0, 1)
+        images = result.view(side, side, *result.shape[1:]).permute(2, 3, 0, 1)
         return images.contiguous(memory_format=torch.channels_last)
 
 

@@ -50,7 +50,7 @@ def suits(maps: Tensor, *, side: int) -> bool:
 
 def direct3x3(maps: Tensor, weight: Tensor, *, side: int) -> Tensor:
     """The same by torch's own convolution: for other number types, devices and map sizes."""
-    images = maps.unflatten(0, (side, side)).permute(2, 3, 0, 1)
+    images = maps.reshape(side, side, *maps.shape[1:]).permute(2, 3, 0, 1)
     return F.conv2d(images, weight, padding=1).permute(2, 3, 0, 1).flatten(0, 1)
 
 

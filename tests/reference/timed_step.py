@@ -1,8 +1,8 @@
 """The reference's training step as it is really run: matrix operations, nothing saved or shared.
 
-What the released code does and what bench/ measures against: the frozen trunk runs once, the last block
-runs whole in both branches, z is 65536 wide and multiplied three times, fp32. `bacon_step` is its
-slow, literal judge (tests/test_bacon.py).
+What the released code does and what bench/ measures against: the frozen trunk runs once, the last
+block runs whole in both branches, z is 65536 wide and multiplied three times, fp32. `bacon_step` is
+its slow, literal judge (tests/test_bacon.py).
 """
 
 import math
