@@ -239,6 +239,7 @@ def embed(
         int, typer.Option(min=0, help="Strong views to store too (for ABC and DARP).")
     ] = 0,
     image_size: Annotated[int, typer.Option(min=1, help="Side of the views, in pixels.")] = 128,
+    tuned: Annotated[str, typer.Option(help="What training will tune: block, conv, ...")] = "block",
     seed: Annotated[int, typer.Option(help="Which views are drawn.")] = 0,
     workers: Annotated[int, typer.Option(min=0, help="Threads that open images.")] = 2,
     data: DataFolder = None,
@@ -259,7 +260,7 @@ def embed(
 
     embedded = fill_banks(
         source,
-        load_backbone(backbone, image_size=image_size),
+        load_backbone(backbone, image_size=image_size, tuned=tuned),
         n_views=views,
         strong_views=strong_views,
         seed=seed,
@@ -284,17 +285,6 @@ def _pairs(changes: list[str]) -> dict[str, str]:
             raise UserError(f"--set {change!r} is not of the form name=value")
         pairs[name.strip()] = value.strip()
     return pairs
-
-
-def _known(text: str | None) -> int | tuple[int, ...] | None:
-    """How many classes are known, or a comma-separated list of their ids."""
-    if text is None:
-        return None
-    try:
-        ids = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise UserError(f"--known {text!r} is neither a number nor a list like 0,3,7") from None
-    return ids if "," in text else ids[0]
 
 
 # Options of `train` that decide a run's numbers, and where config.toml keeps them.
@@ -369,7 +359,7 @@ def train(
         ratio=ratio,
         labeled_ratio=labeled_ratio,
         unlabeled_ratio=unlabeled_ratio,
-        known=_known(known),
+        known=_class_list(known),
         labeled_share=labeled_share,
         seed=seed,
     )

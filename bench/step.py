@@ -16,6 +16,7 @@ from bacon_gcd.methods.base import Recipe, Task
 from bacon_gcd.train import optimizer_for
 from bench.measure import seconds, table
 from tests.reference import timed_step
+from tests.reference.vit import random_state
 
 N_CLASSES, N_KNOWN, SIZE = 100, 80, 224
 TRUNK_VIEWS = 16  # the trunk is linear in the number of views: measured on few, scaled
@@ -23,8 +24,7 @@ TRUNK_VIEWS = 16  # the trunk is linear in the number of views: measured on few,
 
 def vit_b16(**options):
     config = ViTConfig("bench", patch=16, dim=768, depth=12, heads=12, pretrained_grid=14)
-    torch.manual_seed(0)
-    state = {k: torch.randn(s) * 0.02 for k, s in ViT.expected_shapes(config).items()}
+    state = random_state(patch=16, dim=768, depth=12, grid=14, dtype=torch.float32)
     return ViT.from_state(config, state, image_size=SIZE, **options)
 
 

@@ -143,7 +143,7 @@ def wait_for(ready, seconds=120):
         (["--method", "magic"], "method 'magic' is not known; choose from bacon-s"),
         (["--set", "alpha"], "--set 'alpha' is not of the form name=value"),
         (["--views", "none"], "views 'none' is neither a number"),
-        (["--known", "a,b"], "--known 'a,b' is neither a number nor a list"),
+        (["--known", "a,b"], "--known 'a,b': give a number, or class ids"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing_behind(small, words, message):

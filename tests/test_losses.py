@@ -102,6 +102,12 @@ def test_closed_gates_count_in_the_mean_and_open_ones_weigh():
     torch.testing.assert_close(gated, slow)
 
 
+def test_a_single_labeled_row_counts_in_full():
+    logits = cosines(3, 4)
+    loss = losses.cross_entropy(logits, torch.tensor([-1, 2, -1]))
+    torch.testing.assert_close(loss, -logits[1].log_softmax(dim=0)[2])
+
+
 def test_cross_entropy_without_labels_is_zero_with_gradient():
     logits = cosines(3, 4)
     zero_with_gradient(losses.cross_entropy(logits, torch.full((3,), -1)), logits)
@@ -192,6 +198,8 @@ def test_prior_kl_is_finite_where_a_class_has_no_mass():
     loss = losses.prior_kl(probabilities, torch.tensor([0.5, 0.5]), floor=1e-5)
     assert loss.item() == pytest.approx(math.log(2) + 1e-5 * math.log(1e-5 / 0.5))
     assert torch.autograd.grad(loss, probabilities)[0].isfinite().all()
+    usual = losses.prior_kl(probabilities.double(), torch.tensor([0.5, 0.5]))
+    assert usual.item() == pytest.approx(math.log(2) + 1e-8 * math.log(1e-8 / 0.5), abs=1e-10)
     nothing = cosines(0, 2)
     zero_with_gradient(losses.prior_kl(nothing, torch.ones(2) / 2), nothing)
 
@@ -208,6 +216,8 @@ def test_pair_agreement_of_contradicting_rows_is_held_at_100(dtype):
     first = torch.tensor([[1.0, 0.0]], dtype=dtype, requires_grad=True)
     loss = losses.pair_agreement(first, torch.tensor([[0.0, 1.0]], dtype=dtype))
     assert loss.item() == 100
+    hardly = torch.full((1, 2), 1e-30, dtype=torch.float64)
+    assert losses.pair_agreement(hardly, hardly).item() == 100
     assert torch.autograd.grad(loss, first)[0].isfinite().all()
     nothing = cosines(0, 2)
     zero_with_gradient(losses.pair_agreement(nothing, nothing), nothing)

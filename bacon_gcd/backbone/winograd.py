@@ -106,7 +106,8 @@ class _Winograd(torch.autograd.Function):
                 if grad_maps is not None:
                     back = outputs @ kernels[group]
                     _add_from_points(at.inputs[points], back, into=grad_maps[:, rows])
-            grad_taps.addmm_(at.taps[points].T, grad_kernel.flatten(1))
+            if wants_weight:
+                grad_taps.addmm_(at.taps[points].T, grad_kernel.flatten(1))
         return grad_maps, grad_taps.T.reshape(weight.shape) if wants_weight else None, None
 
 
@@ -155,20 +156,20 @@ class _Transforms(NamedTuple):
 @lru_cache(maxsize=8)
 def _transforms(side: int, dtype: torch.dtype) -> _Transforms:
     """The transforms of a side x side map cut in 4x4 tiles of outputs."""
-    of_inputs, of_outputs, of_taps = _on_a_line()
     tiles = -(-side // TILE)
-    inputs = torch.zeros(tiles, SPAN, tiles * TILE + TAPS - 1, dtype=torch.float64)
-    outputs = torch.zeros(tiles, SPAN, tiles * TILE, dtype=torch.float64)
+    with torch.device("cpu"):
+        of_inputs, of_outputs, of_taps = _on_a_line()
+        inputs = torch.zeros(tiles, SPAN, tiles * TILE + TAPS - 1, dtype=torch.float64)
+        outputs = torch.zeros(tiles, SPAN, tiles * TILE, dtype=torch.float64)
     for tile in range(tiles):
         start = tile * TILE
         inputs[tile, :, start : start + SPAN] = of_inputs
         outputs[tile, :, start : start + TILE] = of_outputs
-    both = (
-        _on_a_map(inputs[:, :, 1 : side + 1]),  # the padding is zero: its columns are left out
-        _on_a_map(outputs[:, :, :side]),
-        torch.kron(of_taps, of_taps),
+    return _Transforms(
+        _on_a_map(inputs[:, :, 1 : side + 1]).to(dtype),  # the padding is zero: left out
+        _on_a_map(outputs[:, :, :side]).to(dtype),
+        torch.kron(of_taps, of_taps).to(dtype),
     )
-    return _Transforms(*(transform.to(dtype) for transform in both))
 
 
 def _on_a_map(line: Tensor) -> Tensor:

