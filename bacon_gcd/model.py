@@ -24,6 +24,7 @@ from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.files import read_json, sha256_of, write_atomic, write_json
 from bacon_gcd.methods import METHODS, build_method, settings_for
 from bacon_gcd.methods.base import Method, Predictor, Task
+from bacon_gcd.train import load_state
 
 FORMAT = 1
 WEIGHTS, FACTS, CARD = "model.safetensors", "model.json", "README.md"
@@ -95,7 +96,7 @@ def save_model(
     state = {
         key: tensor.detach().contiguous()
         for key, tensor in method.state_dict().items()
-        if not key.startswith(tuple(f"{part}." for part in method.training_only))
+        if key.split(".")[0] not in method.training_only
     }
     write_atomic(folder / WEIGHTS, save(state))
     write_atomic(folder / CARD, card.encode())
@@ -124,7 +125,7 @@ def load_model(folder: Path) -> Model:
     )
     oracle = torch.ones(task.n_classes)  # only training looks at it
     method = build_method(facts["method"], task, backbone, own, oracle_counts=_oracle(own, oracle))
-    _load_weights(method, load_file(folder / WEIGHTS), folder)
+    load_state(method, load_file(folder / WEIGHTS), spare=method.training_only)
     return Model(method.eval(), backbone, tuple(facts["class_names"]), facts)
 
 
@@ -172,16 +173,3 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     if facts["method"] not in METHODS:
         raise UserError(f"{folder}: method {facts['method']!r} is not one of {', '.join(METHODS)}")
     return facts
-
-
-def _load_weights(method: Method, state: Mapping[str, Tensor], folder: Path) -> None:
-    for name, buffer in method.named_buffers():
-        if name in state and buffer.shape != state[name].shape:
-            buffer.resize_(state[name].shape)
-    missing, unexpected = method.load_state_dict(state, strict=False)
-    spare = tuple(f"{part}." for part in method.training_only)
-    missing = [key for key in missing if not key.startswith(spare)]
-    if missing or unexpected:
-        raise UserError(
-            f"{folder}: weights do not fit: missing {missing[:3]}, extra {unexpected[:3]}"
-        )

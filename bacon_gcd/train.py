@@ -216,14 +216,18 @@ class Trainer:
         self.position = Position(**facts["position"])
 
 
-def load_state(method: Method, state: Mapping[str, Tensor]) -> None:
-    """Load a method's state; buffers that grow during a run (centroids) take the stored shape."""
+def load_state(method: Method, state: Mapping[str, Tensor], *, spare: tuple[str, ...] = ()) -> None:
+    """Load a method's state; buffers that grow during a run (centroids) take the stored shape.
+
+    spare: submodules that may be missing, because a kept model does without them.
+    """
     for name, buffer in method.named_buffers():
         if name in state and buffer.shape != state[name].shape:
             buffer.resize_(state[name].shape)
-    missing, unexpected = method.load_state_dict(state, strict=False)
-    if missing or unexpected:
-        raise UserError(f"checkpoint does not fit: missing {missing[:3]}, extra {unexpected[:3]}")
+    missing, extra = method.load_state_dict(state, strict=False)
+    missing = [key for key in missing if key.split(".")[0] not in spare]
+    if missing or extra:
+        raise UserError(f"stored weights do not fit: missing {missing[:3]}, extra {extra[:3]}")
 
 
 def optimizer_for(group: Group, recipe: Recipe) -> torch.optim.Optimizer:

@@ -1,0 +1,97 @@
+"""k-means on frozen features: what needs no training, and the floor for what does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bacon_gcd.cluster import kmeans
+from bacon_gcd.data.batches import Batch
+from bacon_gcd.methods.base import IntArray, Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.metrics import name_clusters
+
+UNTRAINED = Recipe(epochs=0)
+
+
+@dataclass(frozen=True)
+class KMeansSettings:
+    """Clusters are found without labels, which only name them."""
+
+    restarts: Annotated[int, "k-means restarts; the tightest clusters are kept"] = 10
+
+
+@dataclass(frozen=True)
+class AnchoredKMeansSettings:
+    """Nothing to choose: 10 restarts, as everywhere else where labels hold known classes."""
+
+
+class KMeans(Method):
+    """Plain k-means on the backbone's own features."""
+
+    recipe: ClassVar[Recipe] = UNTRAINED
+    headline: ClassVar[str] = "test_kmeans"
+
+    def __init__(
+        self, task: Task, backbone: TailSource, settings: KMeansSettings | None = None
+    ) -> None:
+        super().__init__(task)
+        self.settings = settings or KMeansSettings()
+        self.tail = backbone.new_tail().requires_grad_(False)
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """None: there is nothing to learn."""
+        return {}
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """What the backbone gives."""
+        features: Tensor = self.tail(tokens)
+        return features
+
+    def place_centroids(self, probe: Probe) -> None:
+        """Centroids of all training images; a known class gets the cluster of most its labels."""
+        n_classes, n_known = self.task.n_classes, self.task.n_known
+        features = F.normalize(probe.run(self.features), dim=1)
+        n_filled = min(n_classes, len(features))
+        found = kmeans(features, n_filled, n_init=self.settings.restarts, seed=probe.seed)
+        names = name_clusters(found.labels, probe.labels, n_clusters=n_filled, n_known=n_known)
+        centroids = torch.zeros(n_classes, features.shape[1])
+        centroids[class_slots(names, n_known=n_known, n_classes=n_classes)] = F.normalize(
+            found.centroids.float(), dim=1
+        )
+        self.centroids = centroids
+
+
+class AnchoredKMeans(Method):
+    """Semi-supervised k-means on the backbone's own features, as GCD's but without training."""
+
+    recipe: ClassVar[Recipe] = UNTRAINED
+    headline: ClassVar[str] = "inductive"
+
+    def __init__(
+        self, task: Task, backbone: TailSource, settings: AnchoredKMeansSettings | None = None
+    ) -> None:
+        super().__init__(task)
+        self.settings = settings or AnchoredKMeansSettings()
+        self.tail = backbone.new_tail().requires_grad_(False)
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """None: there is nothing to learn."""
+        return {}
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """What the backbone gives; `place_centroids` of every method anchors them by labels."""
+        features: Tensor = self.tail(tokens)
+        return features
+
+
+def class_slots(names: IntArray, *, n_known: int, n_classes: int) -> IntArray:
+    """Class id of each cluster: its name if it has one, else the next free id, novel ones first."""
+    free = [c for c in [*range(n_known, n_classes), *range(n_known)] if c not in names]
+    slots = names.copy()
+    slots[names < 0] = np.array(free[: int((names < 0).sum())], dtype=np.int64)
+    return slots

@@ -1,0 +1,83 @@
+"""ORCA (arXiv 2102.03526): partners agree; a margin slows known classes while novel ones form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from bacon_gcd.data.batches import Batch
+from bacon_gcd.heads import CosineClassifier
+from bacon_gcd.methods.base import Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.objectives import Prior, pairwise_terms
+from bacon_gcd.pseudo_labels import uncertainty_margin
+
+NATIVE = Recipe(
+    weight_decay=5e-4,
+    batch_size=512,
+    schedule="step",
+    milestones=(0.7, 0.9),
+    sampler="proportional",
+)
+
+
+@dataclass(frozen=True)
+class ORCASettings:
+    """As published: the three terms weigh the same."""
+
+    temperature: Annotated[float, "of the cosines; ORCA's factor 10"] = 0.1
+    margin_cap: Annotated[float, "largest margin, in cosine units; 0 switches it off"] = 0.5
+    supervised_weight: Annotated[float, "of the labels with the margin"] = 1.0
+    pairs_weight: Annotated[float, "of the partners' agreement"] = 1.0
+    entropy_weight: Annotated[float, "of the mean prediction's entropy"] = 1.0
+
+
+class ORCA(Method):
+    """One branch: tail and cosine classifier."""
+
+    def __init__(
+        self, task: Task, backbone: TailSource, settings: ORCASettings | None = None
+    ) -> None:
+        super().__init__(task)
+        self.settings = settings = settings or ORCASettings()
+        self.tail = backbone.new_tail()
+        self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
+        self.register_buffer("margin", torch.tensor(settings.margin_cap))
+        self.margin: Tensor
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """Labels with the margin, view 1 against the partner's view 2, entropy of view 1."""
+        s = self.settings
+        features = self.tail(batch.tokens)
+        return pairwise_terms(
+            self.classifier(features),
+            features,
+            batch,
+            Prior.uniform(self.task.n_classes),
+            margin=float(self.margin),
+            generator=batch.generator(),
+            temperature=s.temperature,
+            supervised_weight=s.supervised_weight,
+            pairs_weight=s.pairs_weight,
+            prior_weight=s.entropy_weight,
+            prior_views=1,
+        )
+
+    def refresh(self, epoch: int, probe: Probe) -> None:
+        """The margin is what confidence lacks on unlabeled images."""
+        unlabeled = torch.from_numpy(probe.labels < 0)
+        probabilities = probe.run(lambda tokens: self.classify(tokens).softmax(dim=1))
+        margin = uncertainty_margin(probabilities[unlabeled], cap=self.settings.margin_cap)
+        self.margin.fill_(margin)
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """Of the tail."""
+        features: Tensor = self.tail(tokens)
+        return features
+
+    def classify(self, tokens: Tensor) -> Tensor:
+        """10 x cosine."""
+        logits: Tensor = self.classifier(self.tail(tokens)) / self.settings.temperature
+        return logits

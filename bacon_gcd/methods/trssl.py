@@ -1,0 +1,122 @@
+"""TRSSL (arXiv 2207.02269): pseudo-labels by Sinkhorn under a class prior, mixed and tempered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bacon_gcd.config import choose
+from bacon_gcd.data.batches import Batch
+from bacon_gcd.heads import CosineClassifier, Ema
+from bacon_gcd.losses import cross_entropy
+from bacon_gcd.methods.base import Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.methods.schedules import early_decay
+from bacon_gcd.pseudo_labels import (
+    draw_mix,
+    harden,
+    long_tail_prior,
+    mixup,
+    sinkhorn,
+    uncertainty_temperatures,
+)
+
+NATIVE = Recipe(weight_decay=1e-4, batch_size=512, schedule="constant", sampler="equal")
+
+
+@dataclass(frozen=True)
+class TRSSLSettings:
+    """As published; a long-tailed prior needs the ratio, which is knowledge of an oracle."""
+
+    prior: Annotated[str, "of the classes: uniform or long-tail"] = "uniform"
+    ratio: Annotated[float, "largest over smallest class, for the prior long-tail"] = 100.0
+    rounds: Annotated[int, "of Sinkhorn; three are far from its limit"] = 3
+    epsilon: Annotated[float, "temperature of Sinkhorn"] = 0.05
+    hard: Annotated[float, "novel mass from which a pseudo-label becomes hard"] = 0.5
+    uncertainty_views: Annotated[int, "views that tell how unsure an image is"] = 10
+    temperature: Annotated[float, "of labeled and of the surest images"] = 0.1
+    mixup: Annotated[float, "a of Beta(a, a), the share of a mix; 0: no mixing"] = 0.75
+    decay: Annotated[float, "of the slow copy that answers"] = 0.999
+    shrink: Annotated[float, "share the live weights lose each step (native: 2e-5)"] = 0.0
+
+    def __post_init__(self) -> None:
+        choose("prior", self.prior, ("uniform", "long-tail"))
+
+
+class TRSSL(Method):
+    """One branch: tail and cosine classifier, and a slow copy of both that answers."""
+
+    training_only: ClassVar[tuple[str, ...]] = ("live",)
+
+    def __init__(
+        self, task: Task, backbone: TailSource, settings: TRSSLSettings | None = None
+    ) -> None:
+        super().__init__(task)
+        self.settings = s = settings or TRSSLSettings()
+        classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
+        self.live = nn.Sequential(backbone.new_tail(), classifier)
+        self.slow = Ema(self.live, s.decay)
+        self.register_buffer("steps", torch.tensor(0))
+        self.register_buffer("temperatures", torch.full((task.n_images,), s.temperature))
+        self.steps: Tensor
+        self.temperatures: Tensor
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """Labeled images in one view, unlabeled ones in two, mixed with each other."""
+        labeled, free = batch.labeled, ~batch.labeled
+        first, second = batch.view(0), batch.view(1)
+        known = F.one_hot(batch.labels[labeled], self.task.n_classes).to(first.dtype)
+        own = self.temperatures[batch.image_ids]
+        # Each view is taught what the other one is taken for.
+        tokens = torch.cat([first[labeled], first[free], second[free]])
+        targets = torch.cat([known, self.pseudo(second[free]), self.pseudo(first[free])])
+        temperatures = torch.cat([own[labeled], own[free], own[free]])
+        if self.settings.mixup:
+            generator, concentration = batch.generator(), self.settings.mixup
+            mix = draw_mix(len(tokens), generator=generator, concentration=concentration)
+            tokens, targets, temperatures = mixup(*mix, tokens, targets, temperatures)
+        logits = self.live(tokens) / temperatures[:, None]
+        return {"classify/mixed": cross_entropy(logits, targets)}
+
+    @torch.no_grad()
+    def pseudo(self, tokens: Tensor) -> Tensor:
+        """(n, C) pseudo-labels: Sinkhorn, then hard where a novel class is sure."""
+        s, cosines = self.settings, self.live(tokens)
+        prior = torch.ones(self.task.n_classes)
+        if s.prior == "long-tail":
+            mass = (cosines / s.epsilon).logsumexp(dim=0)  # its order is that of the sums
+            prior = long_tail_prior(mass, ratio=s.ratio, n_rows=len(cosines))
+        soft = sinkhorn(cosines, prior.to(cosines), epsilon=s.epsilon, rounds=s.rounds)
+        return harden(soft, n_known=self.task.n_known, threshold=s.hard)
+
+    def refresh(self, epoch: int, probe: Probe) -> None:
+        """From the second epoch on: how much the views of an unlabeled image disagree."""
+        unlabeled = torch.from_numpy(probe.labels < 0)
+        n_views = min(self.settings.uncertainty_views, probe.n_views)
+        if epoch == 0 or not n_views or not unlabeled.any():
+            return
+        views = [
+            probe.run(lambda tokens: self.classify(tokens).softmax(dim=1), view)[unlabeled]
+            for view in range(1, n_views + 1)
+        ]
+        least = self.settings.temperature
+        self.temperatures[unlabeled] = uncertainty_temperatures(torch.stack(views), least=least)
+
+    def after_step(self, batch: Batch) -> None:
+        """The slow copy follows."""
+        self.steps += 1
+        self.slow.decay = early_decay(int(self.steps), final=self.settings.decay)
+        self.slow.update(self.live, shrink=self.settings.shrink)
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """Of the slow copy's tail."""
+        features: Tensor = self.slow.module[0](tokens)
+        return features
+
+    def classify(self, tokens: Tensor) -> Tensor:
+        """Of the slow copy, at the surest temperature."""
+        logits: Tensor = self.slow(tokens) / self.settings.temperature
+        return logits
