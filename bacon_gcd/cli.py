@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from bacon_gcd import __version__
 from bacon_gcd.config import UserError
@@ -310,13 +311,31 @@ def _refuse_other_settings(context: typer.Context, stored: Mapping[str, Any], ru
         raise UserError(f"{run}: cannot resume, settings changed: {'; '.join(changed)}")
 
 
-@app.command()
+class _TrainCommand(TyperCommand):
+    """`train`, whose help ends with the settings of the method named before --help."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Every setting that --set can change, with its value and meaning."""
+        name = ctx.params.get("method")
+        with formatter.section(f"Settings of {name} for --set" if name else "Settings"):
+            if name is None:
+                formatter.write_text("See those of a method with: bacon train --method NAME --help")
+                return
+            from bacon_gcd.methods import METHODS, describe_settings, preset_of
+
+            preset = preset_of(name)
+            described = describe_settings(METHODS[name].presets[preset]).items()
+            rows = [(key, f"{meaning} [{value}]") for key, (value, meaning) in described]
+            formatter.write_dl(rows or [("none", "nothing to choose")])
+
+
+@app.command(cls=_TrainCommand)
 def train(
     context: typer.Context,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the run.")] = None,
     dataset: Annotated[str, typer.Option(help="cifar10-lt, cifar100-lt, ... or demo.")] = "demo",
-    method: Annotated[str, typer.Option(help="See: bacon methods.")] = "bacon-s",
-    preset: Annotated[str, typer.Option(help="released (authors' code) or paper.")] = "released",
+    method: Annotated[str, typer.Option(help="See: bacon methods.", is_eager=True)] = "bacon-s",
+    preset: Annotated[str | None, typer.Option(help="The method's first if not given.")] = None,
     backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "resnet18.pypi_in1k",
     image_size: Annotated[int, typer.Option(help="Side of the images, in pixels.")] = 128,
     tuned: Annotated[str, typer.Option(help="What is trained of the backbone.")] = "block",
@@ -497,20 +516,26 @@ def methods(
     Example: bacon methods bacon-s
     """
     from bacon_gcd.config import choose
-    from bacon_gcd.methods import METHODS, describe_settings
+    from bacon_gcd.methods import METHODS, describe_entry, describe_settings
 
     if name is None:
-        facts = {n: {"summary": e.summary, "paper": e.paper} for n, e in METHODS.items()}
-        text = "\n".join(f"{n:<10} {e.summary}\n{'':<10} {e.paper}" for n, e in METHODS.items())
+        facts = {n: describe_entry(e) for n, e in METHODS.items()}
+        text = "\n".join("\n".join(_method_lines(n, fact)) for n, fact in facts.items())
         return show(facts, as_json=json, text=text)
     entry = METHODS[choose("method", name, METHODS)]
     described = {p: describe_settings(s) for p, s in entry.presets.items()}
-    lines = [f"{name}: {entry.summary}", entry.paper]
+    lines = _method_lines(name, describe_entry(entry))
     for setting, (_, meaning) in next(iter(described.values())).items():
         values = "  ".join(f"{p}={d[setting][0]}" for p, d in described.items())
         lines.append(f"  {setting:<26} {values:<44} {meaning}")
     values_only = {p: {k: v for k, (v, _) in d.items()} for p, d in described.items()}
     return show(values_only, as_json=json, text="\n".join(lines))
+
+
+def _method_lines(name: str, facts: Mapping[str, Any]) -> list[str]:
+    recipes = [f"{preset}: {recipe}" for preset, recipe in facts["recipes"].items()]
+    first, *rest = [facts["summary"], facts["paper"], *recipes]
+    return [f"{name:<16} {first}", *(f"{'':<16} {line}" for line in rest)]
 
 
 # demo: bacon demo
@@ -521,7 +546,7 @@ def demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the run.")] = Path(
         "runs/demo"
     ),
-    epochs: Annotated[int, typer.Option(help="Length of training.")] = 10,
+    epochs: Annotated[int, typer.Option(help="Length of training.")] = 6,
     seed: Annotated[int, typer.Option(help="Decides everything that is drawn.")] = 0,
     json: JsonFlag = False,
 ) -> None:

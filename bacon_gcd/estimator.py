@@ -18,12 +18,12 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.cluster import estimate_n_classes
-from bacon_gcd.config import UserError, settings_from
+from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.files import read_json, write_json
-from bacon_gcd.methods import METHODS, build_method, settings_for
-from bacon_gcd.methods.base import Recipe, Task
+from bacon_gcd.methods import METHODS, build_method, recipe_for, settings_for
+from bacon_gcd.methods.base import Task
 from bacon_gcd.metrics import anchored
 from bacon_gcd.model import describe_backbone, load_model, novel_names, save_model
 from bacon_gcd.train import Trainer, TrainingData, TrainProbe
@@ -39,7 +39,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         method: see `bacon methods`.
         n_classes: known and novel together; None estimates it from the labels.
         backbone: catalogue name for images; 2-D arrays of vectors need none.
-        preset: of the method.
+        preset: of the method; None takes its first.
         epochs: length of training.
         image_size, views: how images are seen; `views` are stored per image.
         batch_size, learning_rate: None takes the method's own.
@@ -60,7 +60,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         *,
         n_classes: int | None = None,
         backbone: str = "resnet18.pypi_in1k",
-        preset: str = "released",
+        preset: str | None = None,
         epochs: int = 30,
         image_size: int = 128,
         views: int = 4,
@@ -176,11 +176,14 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
             return Vectors(X.shape[1]), ReadyTokens(X, noise=VECTOR_NOISE), None
         table = table_from(X)
         backbone = load_backbone(self.backbone, image_size=self.image_size)
+        choose("method", self.method, METHODS)
+        strong = "strong" in METHODS[self.method].method.views
         bank = build_bank(
             table,
             np.arange(len(table)),
             backbone,
             n_views=self.views,
+            strong_views=self.views if strong else 0,
             settings=ViewSettings(kind="weak", image_size=self.image_size),
             seed=self.random_state,
         )
@@ -217,16 +220,14 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         n_classes: int,
     ) -> Trainer:
         counts = np.bincount(labels[labels >= 0], minlength=n_known)
-        task = Task(n_classes, n_known, tuple(counts.tolist()), len(source), self.epochs)
         own = settings_for(self.method, preset=self.preset, changes=self.settings or {})
         asked = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "learning_rate": self.learning_rate,
         }
-        base = dataclasses.asdict(METHODS[self.method].method.recipe)
-        given = {key: value for key, value in asked.items() if value is not None}
-        recipe = settings_from(Recipe, base | given, where="CategoryDiscovery")
+        recipe = recipe_for(self.method, preset=self.preset, changes=asked)
+        task = Task(n_classes, n_known, tuple(counts.tolist()), len(source), recipe.epochs)
         with torch.random.fork_rng():
             torch.manual_seed(self.random_state)
             method = build_method(self.method, task, backbone, own)

@@ -25,7 +25,7 @@ from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.longtail import Split, SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings, strong_settings
 from bacon_gcd.files import write_atomic
-from bacon_gcd.methods import METHODS, build_method, settings_for
+from bacon_gcd.methods import METHODS, build_method, preset_of, recipe_for, settings_for
 from bacon_gcd.methods.base import Method, Recipe, Task
 
 IntArray = npt.NDArray[np.int64]
@@ -39,7 +39,8 @@ class RunSettings:
 
     dataset: str = "cifar100-lt"
     method: str = "bacon-s"
-    preset: str = "released"
+    preset: str | None = None
+    """None: the method's first; `resolve` puts its name here."""
     backbone: str = "resnet18.pypi_in1k"
     image_size: int = 128
     tuned: str = "block"
@@ -82,15 +83,16 @@ def resolve(
     if settings.dataset not in (*BENCHMARKS, "demo"):
         names = ", ".join([*BENCHMARKS, "demo"])
         raise UserError(f"dataset {settings.dataset!r} is not known; choose from {names}")
-    own = settings_for(settings.method, preset=settings.preset, changes=changes)
-    base = dataclasses.asdict(METHODS[settings.method].method.recipe)
-    if settings.dataset in BENCHMARKS and settings.preset == "released":
-        base["learning_rate"] *= BENCHMARKS[settings.dataset].learning_rate / 0.1
-    asked = {key: value for key, value in recipe.items() if value is not None}
+    preset = preset_of(settings.method, settings.preset)
+    own = settings_for(settings.method, preset=preset, changes=changes)
+    if preset == "released" and settings.dataset in BENCHMARKS:
+        rate = BENCHMARKS[settings.dataset].learning_rate
+        recipe = {"learning_rate": rate} | {k: v for k, v in recipe.items() if v is not None}
     return dataclasses.replace(
         settings,
+        preset=preset,
         split=dataclasses.replace(settings.split, dataset=settings.dataset),
-        recipe=settings_from(Recipe, base | asked, where="recipe"),
+        recipe=recipe_for(settings.method, preset=preset, changes=recipe),
         settings=dataclasses.asdict(own),
     )
 
@@ -148,7 +150,7 @@ class Workbench:
                 seed=self.settings.seed,
                 workers=self.workers,
             )
-        count = _view_count(views)
+        count = _view_count(views) if self.settings.recipe.epochs else 0  # only training looks
         return self._bank(rows, n_views=count, strong_views=count if strong else 0)
 
     @cached_property

@@ -16,8 +16,8 @@ from bacon_gcd.report.of_run import frozen_kmeans, headline, write_run_report
 from bacon_gcd.runs import RunSettings, prepare, resolve
 
 BACKBONE = "resnet18.pypi_in1k"
-# Small and quick, not faithful: 64 px images, the last convolution, no wide projector.
-SMALL = {"image_size": 64, "tuned": "conv", "views": "2"}
+# Small and quick, not faithful: 96 px images, the last convolution, no wide projector.
+SMALL = {"image_size": 96, "tuned": "conv", "views": "2"}
 CHANGES = {"projector_width": 0, "interval": 20}
 
 
@@ -27,7 +27,7 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
     if cached(BACKBONE) is None:
         fetch.get(BACKBONE)  # running the demo counts as asking for the download
     asked = RunSettings(dataset="demo", backbone=BACKBONE, seed=seed, **SMALL)  # type: ignore[arg-type]
-    recipe = {"epochs": epochs, "batch_size": 128, "learning_rate": 0.05}
+    recipe = {"epochs": epochs, "batch_size": 128, "learning_rate": 0.01}
     settings = resolve(asked, changes=CHANGES, recipe=recipe)
     shutil.rmtree(folder, ignore_errors=True)  # a demo starts anew
     bench = prepare(settings, data=None, workers=2)

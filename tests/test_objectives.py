@@ -300,3 +300,27 @@ def test_every_objective_survives_any_mix_of_labels(labels):
     if not kept.any():
         for name, term in terms.items():
             assert ("supervised" not in name.split("/")) or term == 0
+
+
+def test_a_single_image_has_its_views_and_nothing_else():
+    similarity, one = outputs(2, 2), torch.tensor([True])
+    alone = objectives.advice_terms(similarity, torch.ones(1, 1), one)
+    assert abs(alone["contrast/advice"].item()) < 1e-12  # the other view is the only choice
+    sure = torch.tensor([[9.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    rates = torch.ones(2)
+    terms = objectives.balanced_terms(
+        sure,
+        batch(torch.tensor([-1]), views=3),
+        labeled_rates=rates,
+        rates=rates,
+        generator=generator(),
+    )
+    both = by_hand.soft_cross_entropy(sure[1:], sure[:1].softmax(dim=1).expand(2, 2), [1, 1])
+    torch.testing.assert_close(terms["balanced/confident"], 2 * both)
+
+
+def test_a_prior_follows_the_counts_as_they_are_unless_told_otherwise():
+    cosines = outputs(12, 4)
+    fast = Prior(COUNTS).penalty(cosines, temperature=0.1)
+    mean = by_hand.mean_prediction(cosines)
+    torch.testing.assert_close(fast, by_hand.prior_penalty(mean, COUNTS, 1.0, "released"))

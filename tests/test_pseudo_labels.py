@@ -140,6 +140,11 @@ def test_positiveness_is_the_printed_similarity(similarity, same_image):
     assert fast.max() <= 1
 
 
+def test_positiveness_is_the_dot_product_with_a_unit_diagonal_unless_told_otherwise():
+    p = predictions(6, 4)
+    torch.testing.assert_close(pl.positiveness(p), by_hand.positiveness(p, "dot", 1.0))
+
+
 def test_positiveness_of_nothing_is_empty_and_unknown_names_list_the_choices():
     assert pl.positiveness(torch.empty(0, 3)).shape == (0, 0)
     with pytest.raises(UserError, match="choose from dot, cosine, l1, l2"):
@@ -217,6 +222,7 @@ def test_denoising_keeps_the_surest_rows_of_each_class():
     for alpha in (1.0, 2.0):
         fast = pl.denoise(p, counts, alpha=alpha)
         torch.testing.assert_close(fast, by_hand.denoise(p, counts, alpha))
+    torch.testing.assert_close(pl.denoise(p, counts), by_hand.denoise(p, counts, 2.0))
 
 
 def test_certainty_is_one_over_the_entropy():
@@ -296,6 +302,14 @@ def test_confusions_give_back_the_true_counts():
     unlabeled = confusion.T[[0] * 7 + [1] * 3]
     counts = pl.counts_from_confusion(held_out, labels, unlabeled)
     torch.testing.assert_close(counts, torch.tensor([7.0, 3.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("condition", "trusted"), [(90, True), (110, False)])
+def test_confusions_are_trusted_up_to_a_condition_of_100(condition, trusted):
+    tilt = 0.5 / condition
+    held_out = torch.tensor([[0.5 + tilt, 0.5 - tilt], [0.5 - tilt, 0.5 + tilt]]).double()
+    counts = pl.counts_from_confusion(held_out, torch.tensor([0, 1]), held_out)
+    assert (counts is not None) == trusted
 
 
 def test_unsure_confusions_give_nothing():

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from torch import Tensor
 
 from bacon_gcd.config import UserError, choose, settings_from
+from bacon_gcd.methods import abc, darp, gcd, kmeans, opencon, orca, simgcd, trssl
 from bacon_gcd.methods.bacon import PAPER, RELEASED, BaCon, orca_style
-from bacon_gcd.methods.base import Method, TailSource, Task
+from bacon_gcd.methods.base import Method, Recipe, TailSource, Task
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,16 @@ class Entry:
 
     method: type[Method]
     presets: Mapping[str, Any]
+    """Settings by name, the first is the default. Baselines: adapted (one recipe for all) and
+    native (their own papers')."""
     summary: str
     paper: str
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    """Of presets that are not optimized by the method's own recipe."""
+
+    def recipe(self, preset: str) -> Recipe:
+        """How the method is optimized in a preset."""
+        return self.recipes.get(preset, self.method.recipe)
 
 
 METHODS: dict[str, Entry] = {
@@ -37,15 +46,90 @@ METHODS: dict[str, Entry] = {
         "two branches that advise each other; the classifier branch is ORCA-style (reconstructed)",
         "Bai et al., NeurIPS 2023, arXiv 2310.01376",
     ),
+    "gcd": Entry(
+        gcd.GCD,
+        {"adapted": gcd.ADAPTED, "native": gcd.ADAPTED},
+        "contrasts of images and of labels train the features, k-means finds the classes",
+        "Vaze et al., CVPR 2022, arXiv 2201.02609",
+        {"native": gcd.NATIVE},
+    ),
+    "simgcd": Entry(
+        simgcd.SimGCD,
+        {"adapted": simgcd.ADAPTED, "native": simgcd.ADAPTED},
+        "GCD's contrasts and a cosine classifier that teaches itself under a uniform prior",
+        "Wen et al., ICCV 2023, arXiv 2211.11727",
+        {"native": simgcd.NATIVE},
+    ),
+    "orca": Entry(
+        orca.ORCA,
+        {"adapted": orca.ADAPTED, "native": orca.ADAPTED},
+        "nearest images agree; known classes are slowed by a margin while predictions are unsure",
+        "Cao et al., ICLR 2022, arXiv 2102.03526",
+        {"native": orca.NATIVE},
+    ),
+    "opencon": Entry(
+        opencon.OpenCon,
+        {"adapted": opencon.ADAPTED, "native": opencon.ADAPTED},
+        "three contrasts under pseudo-labels from moving prototypes",
+        "Sun and Li, TMLR 2022, arXiv 2208.02764",
+        {"native": opencon.NATIVE},
+    ),
+    "trssl": Entry(
+        trssl.TRSSL,
+        {"adapted": trssl.ADAPTED, "native": trssl.NATIVE_SETTINGS},
+        "Sinkhorn pseudo-labels under a class prior, mixed, with a temperature per image",
+        "Rizve et al., ECCV 2022, arXiv 2207.02269",
+        {"native": trssl.NATIVE},
+    ),
+    "abc": Entry(
+        abc.ABC,
+        {"adapted": abc.ADAPTED, "native": abc.NATIVE_SETTINGS},
+        "FixMatch with a second, balanced head; imbalanced semi-supervised learning",
+        "Lee et al., NeurIPS 2021, arXiv 2110.10368",
+        {"native": abc.NATIVE},
+    ),
+    "darp": Entry(
+        darp.DARP,
+        {"adapted": darp.ADAPTED, "native": darp.NATIVE_SETTINGS},
+        "FixMatch whose pseudo-labels are aligned to class sizes; imbalanced semi-supervised",
+        "Kim et al., NeurIPS 2020, arXiv 2007.08844",
+        {"native": darp.NATIVE},
+    ),
+    "kmeans": Entry(
+        kmeans.KMeans,
+        {"untrained": kmeans.KMeansSettings()},
+        "k-means on the frozen backbone's features; labels only name the clusters",
+        "Lloyd 1982; started by k-means++, Arthur and Vassilvitskii 2007",
+    ),
+    "anchored-kmeans": Entry(
+        kmeans.AnchoredKMeans,
+        {"untrained": kmeans.AnchoredKMeansSettings()},
+        "semi-supervised k-means on the frozen backbone's features; labels hold known classes",
+        "Vaze et al., CVPR 2022, arXiv 2201.02609: the clustering alone",
+    ),
 }
 
 
-def settings_for(name: str, *, preset: str = "released", changes: Mapping[str, Any]) -> Any:
+def preset_of(name: str, preset: str | None = None) -> str:
+    """The preset's own name, or that of the method's first one."""
+    presets = METHODS[choose("method", name, METHODS)].presets
+    return next(iter(presets)) if preset is None else choose(f"preset of {name}", preset, presets)
+
+
+def recipe_for(name: str, *, preset: str | None = None, changes: Mapping[str, Any]) -> Recipe:
+    """A preset's recipe with some values changed; None leaves a value as it is."""
+    preset = preset_of(name, preset)
+    base = METHODS[name].recipe(preset)
+    asked = {key: value for key, value in changes.items() if value is not None}
+    if base.epochs == 0:  # there is nothing to train, however long one asks
+        asked["epochs"] = 0
+    return settings_from(Recipe, dataclasses.asdict(base) | asked, where="recipe")
+
+
+def settings_for(name: str, *, preset: str | None = None, changes: Mapping[str, Any]) -> Any:
     """A method's settings: a preset with some values changed; unknown names list the choices."""
-    choose("method", name, METHODS)
-    presets = METHODS[name].presets
-    choose(f"preset of {name}", preset, presets)
-    base = presets[preset]
+    preset = preset_of(name, preset)
+    base = METHODS[name].presets[preset]
     kinds = get_type_hints(type(base))
     plain = {
         key: _parse(value, kinds[key], key) if key in kinds else value
@@ -76,6 +160,24 @@ def describe_settings(settings: Any) -> dict[str, tuple[Any, str]]:
         )
         for field in dataclasses.fields(settings)
     }
+
+
+def describe_entry(entry: Entry) -> dict[str, Any]:
+    """What a method is, where it comes from, and how each preset is optimized."""
+    recipes = {preset: describe_recipe(entry.recipe(preset)) for preset in entry.presets}
+    return {"summary": entry.summary, "paper": entry.paper, "recipes": recipes}
+
+
+def describe_recipe(recipe: Recipe) -> str:
+    """The recipe in a line."""
+    if recipe.epochs == 0:
+        return "no training"
+    steps = f" x 0.1 at {', '.join(f'{m:.0%}' for m in recipe.milestones)}"
+    return (
+        f"{recipe.optimizer} {recipe.learning_rate:g} {recipe.schedule}"
+        f"{steps if recipe.milestones else ''}, weight decay {recipe.weight_decay:g}, "
+        f"{recipe.epochs} epochs, batch {recipe.batch_size} {recipe.sampler}"
+    )
 
 
 def build_method(

@@ -73,7 +73,8 @@ class ABC(Method):
         }
         self.live = nn.ModuleDict(parts)
         self.slow = Ema(self.live, settings.decay)
-        self.labeled_counts = torch.tensor(task.labeled_counts, dtype=torch.float32)
+        # Without any known class there is nothing to balance: a rate of one for all.
+        self.labeled_counts = torch.tensor(task.labeled_counts or (1,), dtype=torch.float32)
         self.counts = self.labeled_counts if oracle_counts is None else oracle_counts
         for name in ("epoch", "steps"):
             self.register_buffer(name, torch.tensor(0))
@@ -108,10 +109,10 @@ class ABC(Method):
 
     def features(self, tokens: Tensor) -> Tensor:
         """Of the slow copy's tail."""
-        features: Tensor = self.slow.module["tail"](tokens)
+        features: Tensor = self.slow.module.get_submodule("tail")(tokens)
         return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Of the slow copy's balanced head."""
-        logits: Tensor = self.slow.module["balanced"](self.features(tokens))
+        logits: Tensor = self.slow.module.get_submodule("balanced")(self.features(tokens))
         return logits / self.settings.temperature

@@ -122,9 +122,10 @@ class DARP(Method):
     @torch.no_grad()
     def refined(self, weak: Tensor, batch: Batch) -> Tensor:
         """(B, C) what the weak views are taken for; the table keeps what they say themselves."""
-        table = self.tables.predictions
-        # An image drawn twice leaves the mean of both, whatever the order of writing.
-        table.index_reduce_(0, batch.image_ids, weak.to(table), "mean", include_self=False)
+        turns = rank_within(batch.image_ids)
+        for turn in range(int(turns.max()) + 1):  # of an image drawn twice the last one stays
+            rows = turns == turn
+            self.tables.predictions[batch.image_ids[rows]] = weak[rows].float()
         if self.warming_up:
             return weak
         if int(self.epoch_steps) % self.settings.interval == 0:
@@ -192,7 +193,7 @@ class DARP(Method):
 
     def features(self, tokens: Tensor) -> Tensor:
         """Of the slow copy's tail."""
-        features: Tensor = self.slow.module[0](tokens)
+        features: Tensor = self.slow.module.get_submodule("0")(tokens)
         return features
 
     def classify(self, tokens: Tensor) -> Tensor:
@@ -219,5 +220,7 @@ def without_labeled(counts: Tensor, labeled: Tensor, n_unlabeled: int) -> Tensor
 
 def held_out(labels: Tensor, *, most: int) -> Tensor:
     """(N,) bool: the first labeled images of each class, `most` of them but at most half. DARP."""
-    n_same = (labels[:, None] == labels).sum(dim=1)
-    return (labels >= 0) & (rank_within(labels) < (n_same // 2).clamp_max(most))
+    labeled = labels >= 0
+    sizes = torch.bincount(labels[labeled], minlength=1)
+    room = (sizes // 2).clamp_max(most)[labels.clamp_min(0)]
+    return labeled & (rank_within(labels) < room)

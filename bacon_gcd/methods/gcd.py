@@ -27,16 +27,17 @@ class GCDSettings:
     projector_width: Annotated[int, "last layer of the projector; 0 leaves it out"] = 65536
 
 
+ADAPTED = GCDSettings()
+
+
 class GCD(Method):
     """One branch: tail and projector; no classifier."""
 
     headline: ClassVar[str] = "test_kmeans"
 
-    def __init__(
-        self, task: Task, backbone: TailSource, settings: GCDSettings | None = None
-    ) -> None:
+    def __init__(self, task: Task, backbone: TailSource, settings: GCDSettings = ADAPTED) -> None:
         super().__init__(task)
-        self.settings = settings = settings or GCDSettings()
+        self.settings = settings
         self.tail = backbone.new_tail()
         self.projector = Projector(backbone.feature_dim, width=settings.projector_width or None)
 

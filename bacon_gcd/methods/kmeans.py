@@ -36,11 +36,9 @@ class KMeans(Method):
     recipe: ClassVar[Recipe] = UNTRAINED
     headline: ClassVar[str] = "test_kmeans"
 
-    def __init__(
-        self, task: Task, backbone: TailSource, settings: KMeansSettings | None = None
-    ) -> None:
+    def __init__(self, task: Task, backbone: TailSource, settings: KMeansSettings) -> None:
         super().__init__(task)
-        self.settings = settings or KMeansSettings()
+        self.settings = settings
         self.tail = backbone.new_tail().requires_grad_(False)
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
@@ -72,11 +70,9 @@ class AnchoredKMeans(Method):
     recipe: ClassVar[Recipe] = UNTRAINED
     headline: ClassVar[str] = "inductive"
 
-    def __init__(
-        self, task: Task, backbone: TailSource, settings: AnchoredKMeansSettings | None = None
-    ) -> None:
+    def __init__(self, task: Task, backbone: TailSource, settings: AnchoredKMeansSettings) -> None:
         super().__init__(task)
-        self.settings = settings or AnchoredKMeansSettings()
+        self.settings = settings
         self.tail = backbone.new_tail().requires_grad_(False)
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:

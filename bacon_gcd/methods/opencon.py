@@ -45,16 +45,19 @@ class OpenConSettings:
     projection: Annotated[int, "length of the projected vectors"] = 128
 
 
+ADAPTED = OpenConSettings()
+
+
 class OpenCon(Method):
     """One branch: tail and projector, with prototypes in the projected space."""
 
     training_only: ClassVar[tuple[str, ...]] = ()  # the projector answers, too
 
     def __init__(
-        self, task: Task, backbone: TailSource, settings: OpenConSettings | None = None
+        self, task: Task, backbone: TailSource, settings: OpenConSettings = ADAPTED
     ) -> None:
         super().__init__(task)
-        self.settings = s = settings or OpenConSettings()
+        self.settings = s = settings
         self.tail = backbone.new_tail()
         self.projector = SmallProjector(backbone.feature_dim, s.projection)
         # Drawn like the layers' first weights: from the generator the caller has seeded.
@@ -71,7 +74,7 @@ class OpenCon(Method):
         first = z[: len(batch.labels)]
         scores = self.prototypes.scores(first) / s.temperature
         groups, novel = self.assign(scores.detach(), batch)
-        moved = batch.labeled | (groups >= self.task.n_known)
+        moved = batch.labeled | novel
         self.members = first.detach()[moved], groups[moved]  # as they are before the step
 
         similarity, images = z @ z.T, torch.arange(len(groups), device=z.device)

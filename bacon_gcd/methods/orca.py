@@ -34,14 +34,15 @@ class ORCASettings:
     entropy_weight: Annotated[float, "of the mean prediction's entropy"] = 1.0
 
 
+ADAPTED = ORCASettings()
+
+
 class ORCA(Method):
     """One branch: tail and cosine classifier."""
 
-    def __init__(
-        self, task: Task, backbone: TailSource, settings: ORCASettings | None = None
-    ) -> None:
+    def __init__(self, task: Task, backbone: TailSource, settings: ORCASettings = ADAPTED) -> None:
         super().__init__(task)
-        self.settings = settings = settings or ORCASettings()
+        self.settings = settings
         self.tail = backbone.new_tail()
         self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
         self.register_buffer("margin", torch.tensor(settings.margin_cap))

@@ -31,14 +31,17 @@ class SimGCDSettings:
     supervised_temperature: Annotated[float, "of the contrast of labels"] = 0.07
 
 
+ADAPTED = SimGCDSettings()
+
+
 class SimGCD(Method):
     """One branch: projector and classifier side by side on the tail's features."""
 
     def __init__(
-        self, task: Task, backbone: TailSource, settings: SimGCDSettings | None = None
+        self, task: Task, backbone: TailSource, settings: SimGCDSettings = ADAPTED
     ) -> None:
         super().__init__(task)
-        self.settings = settings or SimGCDSettings()
+        self.settings = settings
         self.tail = backbone.new_tail()
         self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
         self.projector = Projector(backbone.feature_dim, width=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import torch
@@ -46,16 +46,18 @@ class TRSSLSettings:
         choose("prior", self.prior, ("uniform", "long-tail"))
 
 
+ADAPTED = TRSSLSettings()
+NATIVE_SETTINGS = replace(ADAPTED, shrink=2e-5)
+
+
 class TRSSL(Method):
     """One branch: tail and cosine classifier, and a slow copy of both that answers."""
 
     training_only: ClassVar[tuple[str, ...]] = ("live",)
 
-    def __init__(
-        self, task: Task, backbone: TailSource, settings: TRSSLSettings | None = None
-    ) -> None:
+    def __init__(self, task: Task, backbone: TailSource, settings: TRSSLSettings = ADAPTED) -> None:
         super().__init__(task)
-        self.settings = s = settings or TRSSLSettings()
+        self.settings = s = settings
         classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
         self.live = nn.Sequential(backbone.new_tail(), classifier)
         self.slow = Ema(self.live, s.decay)
@@ -113,7 +115,7 @@ class TRSSL(Method):
 
     def features(self, tokens: Tensor) -> Tensor:
         """Of the slow copy's tail."""
-        features: Tensor = self.slow.module[0](tokens)
+        features: Tensor = self.slow.module.get_submodule("0")(tokens)
         return features
 
     def classify(self, tokens: Tensor) -> Tensor:
