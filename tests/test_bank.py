@@ -578,7 +578,7 @@ def test_embed_stores_training_views_and_the_test_view_of_test_images(tmp_path):
 
 def test_the_embed_command_prints_one_json_object(tmp_path, monkeypatch):
     weights = pytest.importorskip("bacon_gcd.backbone.weights")
-    monkeypatch.setattr(weights, "load_backbone", lambda name, image_size: TinyBackbone())
+    monkeypatch.setattr(weights, "load_backbone", lambda *_, **__: TinyBackbone())
     for name in ("cat", "_unlabeled"):
         (tmp_path / "images" / name).mkdir(parents=True)
         Image.new("RGB", (20, 20), (len(name), 0, 0)).save(tmp_path / "images" / name / "1.png")

@@ -74,7 +74,7 @@ class OpenCon(Method):
         first = z[: len(batch.labels)]
         scores = self.prototypes.scores(first) / s.temperature
         groups, novel = self.assign(scores.detach(), batch)
-        moved = batch.labeled | novel
+        moved = batch.labeled | (groups >= self.task.n_known)
         self.members = first.detach()[moved], groups[moved]  # as they are before the step
 
         similarity, images = z @ z.T, torch.arange(len(groups), device=z.device)
