@@ -404,9 +404,9 @@ def train(
     if resume is not None:
         settings = RunSettings.from_toml(resume / "config.toml")
         _refuse_other_settings(context, settings.flat(), resume)
+    bench = prepare(settings, data=data, workers=workers)
     if not json:
         typer.echo(settings.to_toml(), err=True)
-    bench = prepare(settings, data=data, workers=workers)
     result = train_run(
         bench,
         folder,
