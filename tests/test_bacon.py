@@ -221,6 +221,16 @@ def test_training_on_planted_clusters_finds_them(style):
     assert (mapping[ids] == problem.true_test).mean() > 0.95
 
 
+def test_novel_classes_are_numbered_by_size():
+    problem = planted(n_classes=8, n_known=3, spread=0.1, ratio=8.0)
+    method = bacon(problem)
+    method.place_centroids(Trainer(method, problem.data, Recipe(epochs=1), seed=0).probe)
+    ids = method.predictor().predict(problem.data.source.test(np.arange(len(problem.true))))
+    sizes = np.bincount(ids, minlength=8)
+    assert sizes[:3].tolist() == problem.counts[:3].tolist()
+    assert sizes[3:].tolist() == sorted(problem.counts[3:], reverse=True)
+
+
 def test_a_class_of_one_image_and_as_many_known_as_classes_work():
     problem = planted(n_classes=4, n_known=4, epochs=2)
     labels = problem.data.labels.copy()

@@ -159,15 +159,18 @@ class Method(nn.Module, ABC):
     def place_centroids(self, probe: Probe) -> None:
         """After training: one centroid per class, known classes held by their labels.
 
-        A novel class needs an unlabeled image; where there are too few, the last novel classes
-        stay empty, with a centroid at the origin, which is nearest to nobody.
+        Novel classes are in order of size, as in the estimated class counts. Each needs an
+        unlabeled image; where there are too few, the last ones stay empty, with a centroid at the
+        origin, which is nearest to nobody.
         """
         features = F.normalize(probe.run(self.features), dim=1)
         n_unlabeled = int((probe.labels < 0).sum())
         n_seen = len(np.unique(probe.labels[probe.labels >= 0]))
         n_filled = min(self.task.n_classes, max(n_seen + n_unlabeled, 1))
         found = kmeans(features, n_filled, labels=probe.labels, n_init=10, seed=probe.seed)
-        centroids = F.normalize(torch.as_tensor(found.centroids).float(), dim=1)
+        sizes = np.bincount(found.labels, minlength=n_filled)
+        sizes[: self.task.n_known] = sizes.max() + 1  # known classes keep their places
+        centroids = F.normalize(found.centroids[np.argsort(-sizes, kind="stable")], dim=1)
         self.centroids = F.pad(centroids, (0, 0, 0, self.task.n_classes - n_filled))
 
     def predictor(self) -> Predictor:
