@@ -130,16 +130,16 @@ def load_model(folder: Path) -> Model:
 
 
 def backbone_from(facts: Mapping[str, Any]) -> Backbone:
-    """The backbone a model was trained on, checked by its hash."""
+    """The backbone a model was trained on, checked by its weights; precision may differ."""
     if facts["name"] == "vectors":
         return Vectors(facts["feature_dim"])
     if facts["name"] not in CATALOGUE:
         raise UserError(f"backbone {facts['name']!r} is not in the catalogue")
     found = load_backbone(facts["name"], image_size=facts["image_size"], tuned=facts["tuned"])
-    if found.hash != facts["hash"]:
+    if found.weights != facts["weights"]:
         raise UserError(
             f"backbone {facts['name']}: weights differ from those the model was trained on "
-            f"({found.hash} instead of {facts['hash']})"
+            f"({found.weights} instead of {facts['weights']})"
         )
     return found
 
@@ -151,7 +151,7 @@ def describe_backbone(backbone: Backbone, *, tuned: str) -> dict[str, Any]:
         "image_size": backbone.image_size,
         "tuned": tuned,
         "feature_dim": backbone.feature_dim,
-        "hash": backbone.hash,
+        "weights": backbone.weights,
     }
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from bacon_gcd import __version__
 from bacon_gcd.backbone.bank import FreshTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
-from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
 from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
 from bacon_gcd.data.benchmarks import BENCHMARKS, load_benchmark
 from bacon_gcd.data.images import ImageTable
@@ -44,6 +44,8 @@ class RunSettings:
     backbone: str = "resnet18.pypi_in1k"
     image_size: int = 128
     tuned: str = "block"
+    trunk: str = "auto"
+    """Precision of the frozen trunk: float32, bfloat16, or auto: bfloat16 where it is native."""
     views: str = "4"
     """Stored training views per image, or "fresh" for new ones at every step."""
     seed: int = 0
@@ -91,6 +93,7 @@ def resolve(
     return dataclasses.replace(
         settings,
         preset=preset,
+        trunk=str(trunk_dtype(settings.trunk)).removeprefix("torch."),
         split=dataclasses.replace(settings.split, dataset=settings.dataset),
         recipe=recipe_for(settings.method, preset=preset, changes=recipe),
         settings=dataclasses.asdict(own),
@@ -217,7 +220,10 @@ def prepare(settings: RunSettings, *, data: Path | None, workers: int = 0) -> Wo
         table = load_benchmark(settings.dataset, data)
         split = make_split(table, settings.split)
     backbone = load_backbone(
-        settings.backbone, image_size=settings.image_size, tuned=settings.tuned
+        settings.backbone,
+        image_size=settings.image_size,
+        tuned=settings.tuned,
+        trunk_dtype=trunk_dtype(settings.trunk),
     )
     return Workbench(settings, table, split, backbone, workers=workers)
 

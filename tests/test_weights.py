@@ -27,7 +27,14 @@ from bacon_gcd.backbone.fetch import PACKAGES, Package, convert, get, verify
 from bacon_gcd.backbone.resnet import ResNet
 from bacon_gcd.backbone.state import read_plain_pickle, read_state, state_digest, unwrap
 from bacon_gcd.backbone.vit import ViT, ViTConfig
-from bacon_gcd.backbone.weights import CATALOGUE, Weights, best_cached, cached, load_backbone
+from bacon_gcd.backbone.weights import (
+    CATALOGUE,
+    Weights,
+    best_cached,
+    cached,
+    load_backbone,
+    trunk_dtype,
+)
 from bacon_gcd.config import UserError
 from tests.reference import resnet as resnet_reference
 
@@ -531,3 +538,15 @@ def test_features_of_the_real_weights_know_cifar10(real_cache, cifar10):
     nearest = (features[300:] @ features[:300].T).topk(5).indices
     found = labels[:300][nearest].mode(dim=1).values
     assert (found == labels[300:]).float().mean() > 0.6  # chance: 0.1
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_bfloat16_trunk_is_chosen_only_where_it_is_native(monkeypatch, native):
+    monkeypatch.setattr("bacon_gcd.backbone.weights.native_bfloat16", lambda: native)
+    assert trunk_dtype("auto") == (torch.bfloat16 if native else torch.float32)
+    assert trunk_dtype("float32") == torch.float32
+    if not native:
+        with pytest.raises(UserError, match="only emulates it"):
+            trunk_dtype("bfloat16")
+    with pytest.raises(UserError, match="auto, float32, bfloat16"):
+        trunk_dtype("float16")

@@ -20,6 +20,8 @@ class Backbone(nn.Module, ABC):
     """Shape of the tokens of one image."""
     image_size: int
     """Side of the square images `trunk` takes, in pixels."""
+    weights: str
+    """Identifies the weights alone: what a trained model checks before it is used."""
     hash: str
     """Identifies weights, image size and the cut between trunk and tail: what tokens depend on."""
 

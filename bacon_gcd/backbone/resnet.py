@@ -111,8 +111,9 @@ class ResNet(Backbone):
         resnet = cls(name, ours, image_size=image_size, tune=tune).to(device).eval()
         if trunk_dtype == torch.bfloat16 and native_bfloat16(device):
             resnet.trunk_dtype = torch.bfloat16
+        resnet.weights = state_digest(ours)
         depends_on = (image_size, tune, str(resnet.trunk_dtype))
-        resnet.hash = digest("resnet-1", name, state_digest(ours), *depends_on)
+        resnet.hash = digest("resnet-1", name, resnet.weights, *depends_on)
         return resnet
 
     @torch.no_grad()

@@ -16,6 +16,7 @@ class Vectors(Backbone):
 
     name = "vectors"
     image_size = 0  # there are no images
+    weights = "none"
 
     def __init__(self, dim: int, *, seed: int = 0) -> None:
         super().__init__()

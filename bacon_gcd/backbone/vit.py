@@ -109,8 +109,9 @@ class ViT(Backbone):
         vit._place_positions()
         if trunk_dtype == torch.bfloat16 and native_bfloat16(device):
             vit.trunk_dtype = torch.bfloat16
+        vit.weights = state_digest(vit.state_dict())
         depends_on = (vit.image_size, tuned_blocks, str(vit.trunk_dtype))
-        vit.hash = digest("vit-1", asdict(config), state_digest(vit.state_dict()), *depends_on)
+        vit.hash = digest("vit-1", asdict(config), vit.weights, *depends_on)
         return vit
 
     def _load(self, state: Mapping[str, Tensor]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.resnet import ResNet
 from bacon_gcd.backbone.state import StateError, read_state
-from bacon_gcd.backbone.vit import ViT, ViTConfig
+from bacon_gcd.backbone.vit import ViT, ViTConfig, native_bfloat16
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.files import cache_dir
 
@@ -144,6 +144,15 @@ def load_backbone(
         )
     except StateError as error:
         raise UserError(f"{path}: not {name}: {error}") from None
+
+
+def trunk_dtype(precision: str) -> torch.dtype:
+    """The trunk's number type: float32, bfloat16, or auto, which is bfloat16 where it is native."""
+    choose("trunk precision", precision, ("auto", "float32", "bfloat16"))
+    if precision == "bfloat16" and not native_bfloat16():
+        raise UserError("trunk precision 'bfloat16': this machine only emulates it; use float32")
+    lower = precision != "float32" and native_bfloat16()
+    return torch.bfloat16 if lower else torch.float32
 
 
 def build(
