@@ -73,6 +73,14 @@ def test_train_evaluate_predict(small):
     assert "'=evil.png" in (small / "out.csv").read_text()
 
 
+@pytest.mark.slow
+def test_fresh_views_go_through_the_same_command(small):
+    quick = [*QUICK, "--epochs", "1", "--views", "fresh"]
+    done = bacon("train", *quick, "-o", small / "run", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["test_kmeans"]["all"] > 10
+
+
 def test_a_finished_folder_is_not_overwritten_and_other_settings_do_not_resume(small):
     quick = [*QUICK, "--epochs", "1"]
     assert bacon("train", *quick, "-o", small / "run").exit_code == 0

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from bacon_gcd.backbone.sources import FreshTokens
+from bacon_gcd.backbone.vit import ViT, ViTConfig
 from bacon_gcd.config import UserError
+from bacon_gcd.data.images import from_arrays
+from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.methods import build_method, settings_for
-from bacon_gcd.methods.base import Group, Recipe
+from bacon_gcd.methods.base import Group, Recipe, Task
 from bacon_gcd.train import (
     NonFiniteError,
     Trainer,
@@ -15,6 +19,7 @@ from bacon_gcd.train import (
     optimizer_for,
 )
 from tests.planted import planted
+from tests.reference.vit import random_state
 
 SMALL = {"projector_width": 64, "interval": 100}
 
@@ -150,3 +155,33 @@ def test_batches_without_labels_or_without_unlabeled_images_train(labeled):
     assert trainer.run()
     state = everything(trainer)[0]
     assert all(torch.isfinite(v).all() for v in state.values())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_fresh_views_resume_to_the_same_bits_whatever_the_number_of_workers(workers):
+    """Mid-epoch, with views rendered anew at every step; the reference run has one worker."""
+    whole = fresh_trainer(workers=1)
+    assert whole.run()
+    first = fresh_trainer(workers=workers)
+    stop_after(first, len(list(first.batches(0))) + 1)
+    second = fresh_trainer(workers=workers)
+    second.restore(*everything(first))
+    assert second.run()
+    assert_same(everything(whole)[0], everything(second)[0])
+
+
+def fresh_trainer(*, workers):
+    rng = np.random.default_rng(0)
+    table = from_arrays(rng.integers(0, 256, size=(36, 10, 10, 3), dtype=np.uint8))
+    size = {"patch": 4, "dim": 8, "depth": 2}
+    config = ViTConfig("tiny", heads=2, pretrained_grid=4, image_size=16, **size)
+    state = random_state(grid=4, dtype=torch.float32, **size)
+    backbone = ViT.from_state(config, state, image_size=16)
+    weak = ViewSettings("weak", 16)
+    source = FreshTokens(table, np.arange(36), backbone, weak, workers=workers)
+    labels = np.where(np.arange(36) < 12, np.arange(36) % 2, -1)
+    task = Task(4, 2, (6, 6), 36, 2)
+    torch.manual_seed(0)
+    method = build_method("bacon-s", task, backbone, settings_for("bacon-s", changes=SMALL))
+    recipe = Recipe(epochs=2, batch_size=12, learning_rate=0.01)
+    return Trainer(method, TrainingData(source, labels), recipe, seed=0)
