@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-BENCHMARKS = ("step", "resnet", "bank", "kmeans")
+BENCHMARKS = ("kmeans", "bank", "resnet", "methods", "step")
 
 
 def main() -> None:

