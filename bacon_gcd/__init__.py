@@ -12,8 +12,9 @@ _PUBLIC = {
     "CategoryDiscovery": "bacon_gcd.estimator",
     "ImageTable": "bacon_gcd.data.images",
     "UserError": "bacon_gcd.config",
+    "discover": "bacon_gcd.discovery",
 }
-__all__ = ["CategoryDiscovery", "ImageTable", "UserError", "__version__"]
+__all__ = ["CategoryDiscovery", "ImageTable", "UserError", "__version__", "discover"]
 
 
 def __getattr__(name: str) -> Any:

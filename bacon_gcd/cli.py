@@ -34,6 +34,11 @@ DataFolder = Annotated[
 ]
 
 
+TrunkPrecision = Annotated[
+    str, typer.Option("--trunk", help="float32, bfloat16, or auto: bfloat16 where it is native.")
+]
+
+
 def show(value: Mapping[str, Any], *, as_json: bool, text: str | None = None) -> None:
     """One JSON object for a script, or lines for a person."""
     if as_json:
@@ -241,6 +246,7 @@ def embed(
     ] = 0,
     image_size: Annotated[int, typer.Option(min=1, help="Side of the views, in pixels.")] = 128,
     tuned: Annotated[str, typer.Option(help="What training will tune: block, conv, ...")] = "block",
+    trunk: TrunkPrecision = "auto",
     seed: Annotated[int, typer.Option(help="Which views are drawn.")] = 0,
     workers: Annotated[int, typer.Option(min=0, help="Threads that open images.")] = 2,
     data: DataFolder = None,
@@ -257,11 +263,11 @@ def embed(
     Example: bacon embed photos/ --backbone resnet18.pypi_in1k --views 4
     """
     from bacon_gcd.backbone.embed import embed as fill_banks
-    from bacon_gcd.backbone.weights import load_backbone
+    from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
 
     embedded = fill_banks(
         source,
-        load_backbone(backbone, image_size=image_size, tuned=tuned),
+        load_backbone(backbone, image_size=image_size, tuned=tuned, trunk_dtype=trunk_dtype(trunk)),
         n_views=views,
         strong_views=strong_views,
         seed=seed,
@@ -290,8 +296,8 @@ def _pairs(changes: list[str]) -> dict[str, str]:
 
 # Options of `train` that decide a run's numbers, and where config.toml keeps them.
 _KEPT = {
-    **{n: n for n in ("dataset", "method", "preset", "backbone", "image_size", "tuned", "views")},
-    **{n: n for n in ("seed", "bfloat16")},
+    **{n: n for n in ("dataset", "method", "preset", "backbone", "image_size", "tuned")},
+    **{n: n for n in ("trunk", "views", "seed", "bfloat16")},
     **{n: f"recipe.{n}" for n in ("epochs", "batch_size", "learning_rate", "sampler")},
     **{n: f"split.{n}" for n in ("ratio", "labeled_ratio", "unlabeled_ratio", "labeled_share")},
     **{n: f"split.{n}" for n in ("profile",)},
@@ -339,6 +345,7 @@ def train(
     backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "resnet18.pypi_in1k",
     image_size: Annotated[int, typer.Option(help="Side of the images, in pixels.")] = 128,
     tuned: Annotated[str, typer.Option(help="What is trained of the backbone.")] = "block",
+    trunk: TrunkPrecision = "auto",
     views: Annotated[str, typer.Option(help="Stored views per image, or fresh.")] = "4",
     epochs: Annotated[int | None, typer.Option(help="Length of the run; 200 as published.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
@@ -389,6 +396,7 @@ def train(
         backbone=backbone,
         image_size=image_size,
         tuned=tuned,
+        trunk=trunk,
         views=views,
         seed=seed,
         bfloat16=bfloat16,
@@ -473,6 +481,7 @@ def predict(
     Example: bacon predict runs/cifar100-lt photos/ -o sorted.csv
     """
     from bacon_gcd.data.images import read_images
+    from bacon_gcd.discover_run import write_csv
     from bacon_gcd.model import load_model
 
     found = load_model(run / "model").predict(read_images(images), workers=workers)
@@ -481,29 +490,9 @@ def predict(
         for i, n, k, c in zip(found.ids, found.names, found.known, found.confidence, strict=True)
     ]
     if out is not None:
-        _write_csv(out, rows)
+        write_csv(out, rows, columns=("file_name", "class", "known", "confidence"))
     text = "\n".join(f"{r['file_name']}  {r['class']}  {r['confidence']:.2f}" for r in rows)
     show({"predictions": rows}, as_json=json, text=text if out is None else f"wrote {out}")
-
-
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    """A CSV whose cells no spreadsheet takes for a formula."""
-    import csv
-    import io
-
-    from bacon_gcd.files import write_atomic
-
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]) if rows else ["file_name"])
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: _plain_cell(v) for k, v in row.items()})
-    write_atomic(path, buffer.getvalue().encode())
-
-
-def _plain_cell(value: Any) -> Any:
-    risky = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if risky else value
 
 
 @app.command()
@@ -536,6 +525,145 @@ def _method_lines(name: str, facts: Mapping[str, Any]) -> list[str]:
     recipes = [f"{preset}: {recipe}" for preset, recipe in facts["recipes"].items()]
     first, *rest = [facts["summary"], facts["paper"], *recipes]
     return [f"{name:<16} {first}", *(f"{'':<16} {line}" for line in rest)]
+
+
+# export and review: bacon export|review
+
+DiscoverFolder = Annotated[Path, typer.Argument(help="Folder of a run of bacon discover.")]
+
+
+@app.command()
+def export(
+    run: Annotated[
+        Path | None, typer.Argument(help="Folder of a run of bacon discover (not with --undo).")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="New folder for the sorted images.")] = None,
+    how: Annotated[str, typer.Option(help="copy, hardlink, symlink or move.")] = "copy",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be done.")
+    ] = False,
+    undo: Annotated[Path | None, typer.Option(help="Take back the export in this folder.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Sort the images into one folder per class, with the corrections of bacon review.
+
+    Nothing is overwritten. After a crash the same command continues, and --undo restores.
+
+    Example: bacon export runs/photos --to sorted --how hardlink
+    """
+    from bacon_gcd import export as folders
+    from bacon_gcd.discover_run import DiscoverRun
+
+    if undo is not None:
+        facts = folders.undo_export(undo)
+        return show(facts, as_json=json, text=_export_lines(facts))
+    if run is None or to is None:
+        raise UserError("name a run and --to FOLDER, or --undo FOLDER to take an export back")
+    loaded = DiscoverRun.load(run)
+    plan = folders.plan_export(loaded, how=how)
+    if dry_run:
+        facts = folders.summary(plan, to) | {"dry run": "nothing was written"}
+    else:
+        facts = folders.export(plan, to, root=loaded.root)
+    return show(facts, as_json=json, text=_export_lines(facts))
+
+
+def _export_lines(facts: Mapping[str, Any]) -> str:
+    """Plain facts first, then each folder and each image that was left out or kept."""
+    plain = {key: value for key, value in facts.items() if not isinstance(value, Mapping)}
+    lists = {key: value for key, value in facts.items() if isinstance(value, Mapping) and value}
+    parts = [_lines(plain), *(f"{key}:\n{_indented(value)}" for key, value in lists.items())]
+    return "\n".join(parts)
+
+
+def _indented(value: Mapping[str, Any]) -> str:
+    return "\n".join(f"  {line}" for line in _lines(value).splitlines())
+
+
+@app.command()
+def review(
+    run: DiscoverFolder,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Do not open a browser; only print the address.")
+    ] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Correct a run in the browser: rename, merge, split, move, confirm; every step can be undone.
+
+    The page is on this machine only and needs the secret in its address. Stop it with Ctrl-C.
+
+    Example: bacon review runs/photos
+    """
+    from importlib.util import find_spec
+
+    if not (find_spec("fastapi") and find_spec("uvicorn")):
+        raise UserError("bacon review needs two packages: pip install 'bacon-gcd[review]'")
+    from bacon_gcd.review.server import serve
+
+    def started(url: str) -> None:
+        text = f"review page: {url}\nevery edit is saved at once; stop with Ctrl-C"
+        show({"url": url}, as_json=json, text=text)
+        sys.stdout.flush()
+        if not no_open:
+            typer.launch(url)
+
+    serve(run, port=port, started=started)
+
+
+# discover: bacon discover
+
+
+@app.command()
+def discover(
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the run, a new one.")],
+    source: Annotated[
+        Path | None, typer.Argument(help="Folder, table (CSV, JSONL, parquet) or .npz.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="Ready vectors of the images, .npy or .parquet.")
+    ] = None,
+    classes: Annotated[
+        str, typer.Option(help="Known and new together: auto, a number, or a range: 5-20.")
+    ] = "auto",
+    backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "auto",
+    effort: Annotated[str, typer.Option(help="quick, normal or thorough.")] = "normal",
+    seed: Annotated[int, typer.Option(help="Decides everything that is drawn.")] = 0,
+    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    recut: Annotated[
+        Path | None, typer.Option(help="Sort this run into --classes N instead; no training.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Sort your own images into known classes and newly found ones; write a report to look at.
+
+    Example: bacon discover photos/ -o runs/photos --effort quick
+    """
+    from bacon_gcd.discovery import discover as find
+    from bacon_gcd.recut import recut as sort_again
+
+    if (source is None) == (recut is None):
+        raise UserError("give the images to sort, or a finished run with --recut RUN --classes N")
+    if recut is not None:
+        again = sort_again(recut, out, classes=classes)
+        return show(again.facts(), as_json=json, text=again.text())
+    assert source is not None
+    found = find(
+        source,
+        out,
+        labels=labels,
+        features=features,
+        classes=classes,
+        backbone=backbone,
+        effort=effort,
+        seed=seed,
+        workers=workers,
+        tell=lambda line: typer.echo(line, err=True),
+    )
+    return show(found.facts(), as_json=json, text=found.text())
 
 
 # demo: bacon demo

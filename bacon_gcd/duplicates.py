@@ -1,0 +1,100 @@
+"""Images that are there twice: the same bytes, or the same picture in other bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from torch import Tensor
+
+from bacon_gcd.data.images import ImageTable
+from bacon_gcd.data.pixels import FileSource
+
+IntArray = npt.NDArray[np.int64]
+
+SIMILAR = 0.9  # cosine of features below which no pixels are compared
+MAX_BITS = 6  # of 64 in which the difference hashes of near duplicates may differ
+MAX_GAP = 12.0  # mean difference of their 9 x 8 thumbnails, of 255
+
+
+class Twins(NamedTuple):
+    """Rows that show the same; `kind` is "exact" or "near"."""
+
+    kind: str
+    rows: tuple[int, ...]
+
+
+class Look(NamedTuple):
+    """What remains of an image at 9 x 8 pixels."""
+
+    bits: npt.NDArray[np.bool_]
+    """(8, 8) difference hash: whether a pixel is brighter than its right neighbor."""
+    thumbnail: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, image: Image.Image) -> Look:
+        """Look at an image."""
+        small = np.asarray(image.convert("RGB").resize((9, 8), Image.Resampling.BOX), np.float32)
+        gray = small.mean(axis=2)
+        return cls(gray[:, :-1] > gray[:, 1:], small)
+
+    def same(self, other: Look) -> bool:
+        """Whether both could be copies of one picture."""
+        gap = float(np.abs(self.thumbnail - other.thumbnail).mean())
+        return int((self.bits != other.bits).sum()) <= MAX_BITS and gap <= MAX_GAP
+
+
+def find_duplicates(table: ImageTable, features: Tensor, neighbors: IntArray) -> list[Twins]:
+    """Groups of exact duplicates, then of near ones; labeled and unlabeled images alike.
+
+    Only pairs of neighbors are compared, so the work grows with N, not with N x N.
+
+    Args:
+        features: (N, D) unit rows.
+        neighbors: (N, K) the most similar rows of each.
+    """
+    exact = exact_groups(table)
+    first_of = {row: group[0] for group in exact for row in group}
+    pairs = [
+        (a, b)
+        for a, b in _similar_pairs(features, neighbors)
+        if first_of.get(a, a) != first_of.get(b, b)
+    ]
+    looks = {row: Look.of(table.image(row)) for row in sorted({row for p in pairs for row in p})}
+    near = joined((a, b) for a, b in pairs if looks[a].same(looks[b]))
+    return [Twins("exact", g) for g in exact] + [Twins("near", g) for g in near]
+
+
+def exact_groups(table: ImageTable) -> list[tuple[int, ...]]:
+    """Rows of equal bytes; two boxes of one file are two pictures."""
+    boxes = table.source.boxes if isinstance(table.source, FileSource) else [None] * len(table)
+    rows: dict[object, list[int]] = {}
+    for row, key in enumerate(zip(table.contents, boxes, strict=True)):
+        rows.setdefault(key, []).append(row)
+    return [tuple(group) for group in rows.values() if len(group) > 1]
+
+
+def _similar_pairs(features: Tensor, neighbors: IntArray) -> list[tuple[int, int]]:
+    """Each pair of similar neighbors once, the lower row first."""
+    pairs: set[tuple[int, int]] = set()
+    for column in neighbors.T:
+        cosines = (features * features[column]).sum(dim=1).numpy()
+        for row in np.flatnonzero(cosines >= SIMILAR).tolist():
+            other = int(column[row])
+            pairs.add((min(row, other), max(row, other)))
+    return sorted(pairs)
+
+
+def joined(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """Groups of everything that hangs together, in the order of their first rows."""
+    group_of: dict[int, list[int]] = {}
+    for a, b in pairs:
+        first, second = group_of.setdefault(a, [a]), group_of.setdefault(b, [b])
+        if first is not second:
+            first += second
+            group_of |= dict.fromkeys(second, first)
+    groups = {id(group): tuple(sorted(group)) for group in group_of.values()}
+    return sorted(groups.values())

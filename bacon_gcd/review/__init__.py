@@ -1,0 +1,1 @@
+"""A local page to look through a discover run and correct it."""

@@ -1,0 +1,105 @@
+"""Every image into a class: how sure that is, what fits nowhere, which labels look wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.cluster import unit
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+OUTLIER_SPREADS = 3.5  # robust standard deviations from the median of the class
+OWN_STATISTICS = 8  # members from which a class has a radius of its own
+SUSPECT_VOTES = 2 / 3  # of the neighbors that agree on another class, none on the label's
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """One entry per image."""
+
+    class_ids: IntArray
+    confidence: FloatArray
+    """1 for labeled images: they never leave their class."""
+    outlier: BoolArray
+    suggested: IntArray
+    """The class a labeled image looks like, if that is not its own; -1 otherwise."""
+
+
+def by_size(features: Tensor, labels: IntArray, centroids: Tensor, *, n_known: int) -> Tensor:
+    """(C, D) unit centroids: known classes as they are, novel ones by the size they get."""
+    centroids = unit(centroids)
+    found = np.where(labels >= 0, labels, (features @ centroids.T).argmax(dim=1).numpy())
+    sizes = np.bincount(found, minlength=len(centroids))
+    novel = n_known + np.argsort(-sizes[n_known:], kind="stable")
+    return centroids[torch.from_numpy(np.concatenate([np.arange(n_known), novel]))]
+
+
+def sort_images(
+    features: Tensor,
+    labels: IntArray,
+    centroids: Tensor,
+    neighbors: IntArray,
+    *,
+    temperature: float,
+) -> Sorted:
+    """Nearest centroid for unlabeled images, their own class for labeled ones.
+
+    Args:
+        features: (N, D) unit rows.
+        labels: (N,) known class, -1 = unlabeled.
+        centroids: (C, D) unit rows.
+        neighbors: (N, K) the most similar rows of each.
+    """
+    cosines = features @ centroids.T
+    sure, nearest = (part.numpy() for part in (cosines / temperature).softmax(dim=1).max(dim=1))
+    labeled = labels >= 0
+    class_ids = np.where(labeled, labels, nearest).astype(np.int64)
+    away = 1 - cosines.numpy()[np.arange(len(labels)), class_ids].astype(np.float64)
+    return Sorted(
+        class_ids,
+        np.where(labeled, 1.0, sure).astype(np.float64),
+        away > radii(away, class_ids, len(centroids))[class_ids],
+        suspects(labels, class_ids, neighbors),
+    )
+
+
+def radii(away: FloatArray, class_ids: IntArray, n_classes: int) -> FloatArray:
+    """(C,) distance from its centroid beyond which an image of the class is an outlier. Ours.
+
+    Median + 3.5 robust standard deviations; small classes use those of all images. A class is
+    never taken to be tighter than half of the typical spread.
+    """
+    everyone, common = _middle_and_spread(away)
+    limits = np.full(n_classes, everyone + OUTLIER_SPREADS * common)
+    for c in np.flatnonzero(np.bincount(class_ids, minlength=n_classes) >= OWN_STATISTICS):
+        middle, spread = _middle_and_spread(away[class_ids == c])
+        limits[c] = middle + OUTLIER_SPREADS * max(spread, common / 2)
+    return limits.clip(min=1e-6)  # rounding is no distance
+
+
+def _middle_and_spread(values: FloatArray) -> tuple[float, float]:
+    middle = float(np.median(values))
+    return middle, 1.4826 * float(np.median(np.abs(values - middle)))
+
+
+def suspects(labels: IntArray, class_ids: IntArray, neighbors: IntArray) -> IntArray:
+    """(N,) the class most neighbors of a labeled image are in, when none is in its own; else -1.
+
+    A class too small to fill the neighbors of its members is not judged: who is rare has no choice
+    but to lie among others.
+    """
+    suggested = np.full(len(labels), -1, dtype=np.int64)
+    large = np.bincount(class_ids) > neighbors.shape[1]
+    for row in np.flatnonzero((labels >= 0) & large[class_ids]).tolist():
+        votes = np.bincount(class_ids[neighbors[row]])
+        own = votes[labels[row]] if labels[row] < len(votes) else 0
+        if own == 0 and votes.max(initial=0) >= SUSPECT_VOTES * neighbors.shape[1]:
+            suggested[row] = int(votes.argmax())
+    return suggested
