@@ -10,6 +10,7 @@ from typing import Any
 
 from bacon_gcd.backbone import fetch
 from bacon_gcd.backbone.weights import cached
+from bacon_gcd.config import UserError
 from bacon_gcd.experiment import train_run
 from bacon_gcd.model import load_model
 from bacon_gcd.report.of_run import frozen_kmeans, headline, write_run_report
@@ -24,12 +25,12 @@ CHANGES = {"projector_width": 0, "interval": 20}
 def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
     """Train BaCon on the demo set, score it beside frozen k-means, write the report."""
     start = time.monotonic()
+    clear_old_demo(folder)
     if cached(BACKBONE) is None:
         fetch.get(BACKBONE)  # running the demo counts as asking for the download
     asked = RunSettings(dataset="demo", backbone=BACKBONE, seed=seed, **SMALL)  # type: ignore[arg-type]
     recipe = {"epochs": epochs, "batch_size": 128, "learning_rate": 0.01}
     settings = resolve(asked, changes=CHANGES, recipe=recipe)
-    shutil.rmtree(folder, ignore_errors=True)  # a demo starts anew
     bench = prepare(settings, data=None, workers=2)
     say(
         f"{len(bench.labels)} images, {(bench.labels >= 0).sum()} of them labeled: "
@@ -39,7 +40,8 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
     result = train_run(bench, folder, save_seconds=3600, evaluate_every=max(epochs // 5, 1))
     if result is None:
         raise KeyboardInterrupt
-    page = write_run_report(folder, load_model(folder / "model").method, bench, result)
+    method = load_model(folder / "model").method
+    page = write_run_report(folder, method, bench, result, frozen=frozen)
     seconds = time.monotonic() - start
     return {
         "frozen": {part: frozen[part] for part in ("all", "old", "new")},
@@ -48,6 +50,16 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "text": story(frozen, result, page, seconds),
     }
+
+
+def clear_old_demo(folder: Path) -> None:
+    """A demo starts anew; a folder that holds anything but an earlier demo is left alone."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    config = folder / "config.toml"
+    if not config.exists() or RunSettings.from_toml(config).dataset != "demo":
+        raise UserError(f"{folder}: holds something else than a demo; name another folder with -o")
+    shutil.rmtree(folder)
 
 
 def story(frozen: dict[str, Any], result: dict[str, Any], page: Path, seconds: float) -> str:

@@ -26,9 +26,15 @@ MAP_LIMIT = 5000  # more images than this are placed by their first two principa
 
 
 def write_run_report(
-    folder: Path, method: Method, bench: Workbench, result: Mapping[str, Any]
+    folder: Path,
+    method: Method,
+    bench: Workbench,
+    result: Mapping[str, Any],
+    *,
+    frozen: Mapping[str, Any],
 ) -> Path:
-    """report.html of a run: sorted training images, and scores beside frozen k-means."""
+    """report.html of a run: sorted training images, and scores beside `frozen_kmeans`."""
+    baseline = Score("frozen k-means", frozen["all"], frozen["old"], frozen["new"])
     features = unit_features(method, train_probe(bench))
     probabilities = train_probe(bench).run(lambda t: method.predictor().logits(t).softmax(dim=1))
     data = ReportData(
@@ -37,7 +43,7 @@ def write_run_report(
         classes=class_infos(method, bench),
         thumbnail=lambda row: bench.table.image(int(bench.split.train[row])),
         notes=notes(result),
-        scores=[frozen_score(bench), Score(bench.settings.method, *headline(result))],
+        scores=[baseline, Score(bench.settings.method, *headline(result))],
         quarantine=[(bad.id, bad.reason) for bad in bench.table.quarantine],
         training=training_curves(read_log(folder / "log.jsonl")),
         settings=bench.settings.flat(),
@@ -72,14 +78,8 @@ def class_infos(method: Method, bench: Workbench) -> list[ClassInfo]:
     ]
 
 
-def frozen_score(bench: Workbench) -> Score:
-    """Untrained features, k-means on the test images: the honest baseline of every table."""
-    scores = frozen_kmeans(bench)
-    return Score("frozen k-means", scores["all"], scores["old"], scores["new"])
-
-
 def frozen_kmeans(bench: Workbench, *, restarts: int = 10) -> dict[str, Any]:
-    """Scores of k-means on the backbone's own features of the test images."""
+    """Untrained features, k-means on the test images: the honest baseline of every table."""
     features = F.normalize(test_probe(bench).run(bench.backbone.new_tail()), dim=1)
     found = kmeans(features, bench.split.n_classes, n_init=restarts, seed=0)
     return block(found.labels, bench.true_test, bench)
