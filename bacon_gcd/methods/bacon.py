@@ -15,6 +15,7 @@ from bacon_gcd.data.batches import Batch
 from bacon_gcd.distribution import class_counts_from_clusters
 from bacon_gcd.heads import CosineClassifier, Projector
 from bacon_gcd.methods.base import Group, Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.methods.schedules import ramp
 from bacon_gcd.objectives import (
     Prior,
     advice_terms,
@@ -251,9 +252,8 @@ class BaCon(Method):
     def teacher_temperature(self) -> float:
         """Linear from start to end over the ramp, both ends included; then constant."""
         s = self.settings
-        last = self.task.scaled(s.teacher_ramp) - 1
-        share = min(int(self.epoch) / last, 1.0) if last else float(self.epoch > 0)
-        return s.teacher_start + (s.teacher_end - s.teacher_start) * share
+        epochs = self.task.scaled(s.teacher_ramp)
+        return ramp(s.teacher_start, s.teacher_end, epoch=int(self.epoch), epochs=epochs)
 
     def refresh(self, epoch: int, probe: Probe) -> None:
         """Re-estimate the class counts every r epochs (§4.1); O also measures its uncertainty."""
