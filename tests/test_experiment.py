@@ -89,7 +89,9 @@ def test_a_finished_folder_is_not_overwritten_and_other_settings_do_not_resume(s
     assert "already holds a run" in str(again.exception)
     other = bacon("train", "--resume", small / "run", "--seed", "3", "--set", "alpha=0.8")
     assert "seed: 0 -> 3; settings.alpha: 0.0 -> 0.8" in str(other.exception)
-    same = bacon("train", "--resume", small / "run", "--epochs", "1", "--json")
+    fewer = bacon("train", "--resume", small / "run", "--known", "3")
+    assert "split.known: None -> 3" in str(fewer.exception)
+    same = bacon("train", "--resume", small / "run", "--epochs", "1", "--set", "alpha=0", "--json")
     assert same.exit_code == 0, same.output
 
 
