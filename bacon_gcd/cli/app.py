@@ -1,0 +1,80 @@
+"""The `bacon` command itself: how it speaks, and options that commands share."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bacon_gcd import __version__
+from bacon_gcd.config import UserError
+
+app = typer.Typer(
+    name="bacon",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Find categories in images when only some classes have labels. Start with: bacon demo",
+)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="BACON_DATA", help="Folder that holds the datasets."),
+]
+
+
+TrunkPrecision = Annotated[
+    str, typer.Option("--trunk", help="float32, bfloat16, or auto: bfloat16 where it is native.")
+]
+
+
+RunFolder = Annotated[
+    Path, typer.Argument(help="Folder of a run, as made by bacon train or discover.")
+]
+
+
+def show(value: Mapping[str, Any], *, as_json: bool, text: str | None = None) -> None:
+    """One JSON object for a script, or lines for a person."""
+    if as_json:
+        typer.echo(json_module.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False))
+    else:
+        typer.echo(text if text is not None else in_lines(value))
+
+
+def in_lines(value: Mapping[str, Any]) -> str:
+    """One line per entry, values below each other."""
+    width = max((len(str(key)) for key in value), default=0)
+    return "\n".join(f"{key!s:<{width}}  {item}" for key, item in value.items())
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bacon {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def bacon(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Find categories in images when only some classes have labels."""
+
+
+def class_list(text: str | None) -> int | tuple[int, ...] | None:
+    """`80` is a number of classes, `0,3,7` are their ids (`5,` is one id)."""
+    if text is None:
+        return None
+    try:
+        ids = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        ids = ()
+    if not ids:
+        raise UserError(f"--known {text!r}: give a number, or class ids such as 0,3,7")
+    return ids if "," in text else ids[0]

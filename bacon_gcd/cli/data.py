@@ -1,0 +1,120 @@
+"""Datasets and splits: bacon data show, and bacon embed, which stores what the trunk gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bacon_gcd.cli.app import DataFolder, JsonFlag, TrunkPrecision, app, class_list, show
+
+data_app = typer.Typer(no_args_is_help=True, help="Look at datasets and splits.")
+app.add_typer(data_app, name="data")
+
+
+@data_app.command("show")
+def data_show(
+    dataset: Annotated[
+        str, typer.Argument(help="cifar10-lt, cifar100-lt, imagenet100-lt or places-lt.")
+    ],
+    data: DataFolder = None,
+    profile: Annotated[
+        str | None, typer.Option(help="exp, pareto, balanced or listed; the dataset's own if none.")
+    ] = None,
+    ratio: Annotated[float | None, typer.Option(help="Largest over smallest class [100].")] = None,
+    labeled_ratio: Annotated[
+        float | None, typer.Option(help="Ratio of labeled images, where it differs.")
+    ] = None,
+    unlabeled_ratio: Annotated[
+        float | None, typer.Option(help="Ratio of unlabeled images, where it differs.")
+    ] = None,
+    n_max: Annotated[int | None, typer.Option(help="Images of the largest class.")] = None,
+    n_min: Annotated[
+        int | None, typer.Option(help="Images of the smallest class (pareto).")
+    ] = None,
+    per_class: Annotated[
+        int | None, typer.Option(help="Images of every class (balanced) [100].")
+    ] = None,
+    known: Annotated[
+        str | None, typer.Option(help="Number of known classes (the first), or ids: 0,3,7.")
+    ] = None,
+    labeled_share: Annotated[float, typer.Option(help="Labeled share of known classes.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="Which images are drawn.")] = 0,
+    index_files: Annotated[
+        Path | None, typer.Option(help="Folder with the authors' three index files of one split.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the split, .json or .npz.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the profile, .png, .svg, .pdf.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Count a dataset's split as the paper does, and draw its long tail.
+
+    Works without images too (counts only); --save and --index-files need them.
+
+    Example: bacon data show cifar100-lt --ratio 100 --save split.json
+    """
+    from bacon_gcd.data.longtail import SplitSettings
+    from bacon_gcd.data.profile_chart import inspect_split
+
+    settings = SplitSettings(
+        dataset=dataset,
+        profile=profile,
+        ratio=ratio,
+        labeled_ratio=labeled_ratio,
+        unlabeled_ratio=unlabeled_ratio,
+        n_max=n_max,
+        n_min=n_min,
+        per_class=per_class,
+        known=class_list(known),
+        labeled_share=labeled_share,
+        seed=seed,
+    )
+    found = inspect_split(settings, data, index_files=index_files, save=save, plot=plot)
+    show(found.values(), as_json=json, text=found.text())
+
+
+@app.command()
+def embed(
+    source: Annotated[
+        str, typer.Argument(help="Folder, table (CSV, JSONL, parquet), .npz, or a dataset's name.")
+    ],
+    backbone: Annotated[str, typer.Option(help="A name of bacon weights list.")] = (
+        "resnet18.pypi_in1k"
+    ),
+    views: Annotated[int, typer.Option(min=0, help="Training views to store per image.")] = 4,
+    strong_views: Annotated[
+        int, typer.Option(min=0, help="Strong views to store too (for ABC and DARP).")
+    ] = 0,
+    image_size: Annotated[int, typer.Option(min=1, help="Side of the views, in pixels.")] = 128,
+    tuned: Annotated[str, typer.Option(help="What training will tune: block, conv, ...")] = "block",
+    trunk: TrunkPrecision = "auto",
+    seed: Annotated[int, typer.Option(help="Which views are drawn.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Threads that open images.")] = 2,
+    data: DataFolder = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Where banks are kept; $BACON_CACHE or the user's cache.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Store what the frozen trunk gives for every image, so that training can start at once.
+
+    A dataset's name stands for the split of the paper. Test images are stored in the test view
+    only. What is stored already is not computed again.
+
+    Example: bacon embed photos/ --backbone resnet18.pypi_in1k --views 4
+    """
+    from bacon_gcd.backbone.embed import embed as fill_banks
+    from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
+
+    embedded = fill_banks(
+        source,
+        load_backbone(backbone, image_size=image_size, tuned=tuned, trunk_dtype=trunk_dtype(trunk)),
+        n_views=views,
+        strong_views=strong_views,
+        seed=seed,
+        workers=workers,
+        data=data,
+        cache=cache,
+    )
+    show(embedded.values(), as_json=json, text=embedded.text())

@@ -1,0 +1,212 @@
+"""Experiments: bacon train, bacon evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from bacon_gcd.cli.app import DataFolder, JsonFlag, RunFolder, TrunkPrecision, app, class_list, show
+from bacon_gcd.config import UserError
+
+if TYPE_CHECKING:  # heavy imports stay inside commands: --help is instant
+    from bacon_gcd.runs import RunSettings
+
+
+def _pairs(changes: list[str]) -> dict[str, str]:
+    """--set name=value, as a mapping."""
+    pairs = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"--set {change!r} is not of the form name=value")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+# Options of `train` that decide a run's numbers, and where config.toml keeps them.
+_KEPT = {
+    **{n: n for n in ("dataset", "method", "preset", "backbone", "image_size", "tuned")},
+    **{n: n for n in ("trunk", "views", "seed", "bfloat16")},
+    **{n: f"recipe.{n}" for n in ("epochs", "batch_size", "learning_rate", "sampler")},
+    **{n: f"split.{n}" for n in ("ratio", "labeled_ratio", "unlabeled_ratio", "labeled_share")},
+    **{n: f"split.{n}" for n in ("profile",)},
+}
+
+
+def _stored_settings(context: typer.Context, run: Path) -> RunSettings:
+    """A resumed run keeps its settings: an option that says otherwise is refused."""
+    from bacon_gcd.methods import settings_for
+    from bacon_gcd.runs import RunSettings
+
+    settings = RunSettings.from_toml(run / "config.toml")
+    stored = settings.flat()
+    given = {
+        key: context.params[name]
+        for name, key in _KEPT.items()
+        if str(context.get_parameter_source(name)).endswith("COMMANDLINE")
+    }
+    changes = _pairs(context.params.get("change") or [])
+    own = settings_for(settings.method, preset=settings.preset, changes=changes)
+    given |= {f"settings.{name}": getattr(own, name) for name in changes}
+    if context.params.get("known") is not None:
+        known = class_list(context.params["known"])
+        given["split.known"] = list(known) if isinstance(known, tuple) else known
+    changed = [f"{k}: {stored.get(k)} -> {v}" for k, v in given.items() if stored.get(k) != v]
+    if changed:
+        raise UserError(f"{run}: cannot resume, settings changed: {'; '.join(changed)}")
+    return settings
+
+
+class _TrainCommand(TyperCommand):
+    """`train`, whose help ends with the settings of the method named before --help."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Every setting that --set can change, with its value and meaning."""
+        name = ctx.params.get("method")
+        with formatter.section(f"Settings of {name} for --set" if name else "Settings"):
+            if name is None:
+                formatter.write_text("See those of a method with: bacon train --method NAME --help")
+                return
+            from bacon_gcd.methods import METHODS, describe_settings, preset_of
+
+            preset = preset_of(name)
+            described = describe_settings(METHODS[name].presets[preset]).items()
+            rows = [(key, f"{meaning} [{value}]") for key, (value, meaning) in described]
+            formatter.write_dl(rows or [("none", "nothing to choose")])
+
+
+@app.command(cls=_TrainCommand)
+def train(
+    context: typer.Context,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the run.")] = None,
+    dataset: Annotated[str, typer.Option(help="cifar10-lt, cifar100-lt, ... or demo.")] = "demo",
+    method: Annotated[str, typer.Option(help="See: bacon methods.", is_eager=True)] = "bacon-s",
+    preset: Annotated[str | None, typer.Option(help="The method's first if not given.")] = None,
+    backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "resnet18.pypi_in1k",
+    image_size: Annotated[int, typer.Option(help="Side of the images, in pixels.")] = 128,
+    tuned: Annotated[str, typer.Option(help="What is trained of the backbone.")] = "block",
+    trunk: TrunkPrecision = "auto",
+    views: Annotated[str, typer.Option(help="Stored views per image, or fresh.")] = "4",
+    epochs: Annotated[int | None, typer.Option(help="Length of the run; 200 as published.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="At the first epoch.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="half, proportional or equal.")] = None,
+    ratio: Annotated[float | None, typer.Option(help="Largest over smallest class.")] = None,
+    known: Annotated[str | None, typer.Option(help="Number or list of known classes.")] = None,
+    labeled_share: Annotated[float, typer.Option(help="Labeled share of known classes.")] = 0.5,
+    labeled_ratio: Annotated[float | None, typer.Option(help="rho_l, if different.")] = None,
+    unlabeled_ratio: Annotated[float | None, typer.Option(help="rho_u, if different.")] = None,
+    profile: Annotated[str | None, typer.Option(help="exp, pareto or balanced.")] = None,
+    seed: Annotated[int, typer.Option(help="Decides split, views, start and batches.")] = 0,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="A method's setting, name=value; repeatable.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
+    evaluate_every: Annotated[int, typer.Option(help="Score the test set every N epochs.")] = 0,
+    save_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 60.0,
+    bfloat16: Annotated[bool, typer.Option("--bfloat16", help="bf16 where it is fast.")] = False,
+    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    data: DataFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Train a method on a benchmark and score it at the last epoch.
+
+    Example: bacon train --dataset cifar100-lt --method bacon-s --epochs 200 --seed 0 -o runs/s0
+    """
+    from bacon_gcd.data.longtail import SplitSettings
+    from bacon_gcd.experiment import train_run
+    from bacon_gcd.runs import RunSettings, prepare, resolve
+
+    folder = resume or out
+    if folder is None:
+        raise UserError("name the run's folder with -o FOLDER, or --resume FOLDER to continue one")
+    split = SplitSettings(
+        profile=profile,
+        ratio=ratio,
+        labeled_ratio=labeled_ratio,
+        unlabeled_ratio=unlabeled_ratio,
+        known=class_list(known),
+        labeled_share=labeled_share,
+        seed=seed,
+    )
+    asked = RunSettings(
+        dataset=dataset,
+        method=method,
+        preset=preset,
+        backbone=backbone,
+        image_size=image_size,
+        tuned=tuned,
+        trunk=trunk,
+        views=views,
+        seed=seed,
+        bfloat16=bfloat16,
+        split=split,
+    )
+    recipe = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "sampler": sampler,
+    }
+    if resume is not None:
+        settings = _stored_settings(context, resume)
+    else:
+        settings = resolve(asked, changes=_pairs(change or []), recipe=recipe)
+    bench = prepare(settings, data=data, workers=workers)
+    if not json:
+        typer.echo(settings.to_toml(), err=True)
+    result = train_run(
+        bench,
+        folder,
+        resume=resume is not None,
+        save_seconds=save_seconds,
+        evaluate_every=evaluate_every,
+    )
+    if result is None:
+        typer.echo(f"bacon: stopped; continue with: bacon train --resume {folder}", err=True)
+        raise typer.Exit(130)
+    show(result, as_json=json, text=_score_table(result))
+
+
+@app.command()
+def evaluate(run: RunFolder, json: JsonFlag = False) -> None:
+    """Show the scores of a finished run: all, old and new classes, many / median / few.
+
+    Example: bacon evaluate runs/cifar100-lt
+    """
+    from bacon_gcd.files import read_json
+
+    path = run / "result.json"
+    if not path.exists():
+        raise UserError(f"{path}: no such file; finish the run with: bacon train --resume {run}")
+    result = read_json(path)
+    show(result, as_json=json, text=_score_table(result))
+
+
+def _score_table(result: Mapping[str, Any]) -> str:
+    """The four blocks as a table; null is shown as a dash."""
+    names = ("test_kmeans", "inductive", "transductive", "classifier")
+    columns = ["all", "old", "new", "known_many", "known_median", "known_few", "known_std"]
+    columns += ["novel_many", "novel_median", "novel_few", "novel_std", "nmi", "ari"]
+    rows = [["", *names]]
+    blocks = [result[name] or {} for name in names]
+    rows += [[c, *(_number(b.get(c)) for b in blocks)] for c in columns]
+    anchored = [b.get("anchored") or {} for b in blocks]
+    rows += [
+        [f"anchored {c}", *(_number(a.get(c)) for a in anchored)] for c in ("all", "old", "new")
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows]
+    head = (
+        f"{result['method']} ({result['preset']}) on {result['dataset']}, seed {result['seed']}, "
+        f"epoch {result['epoch']} (last); headline: {result['headline']}"
+    )
+    return "\n".join([head, *lines])
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}" if abs(value) > 1 else f"{value:.3f}"
