@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +16,12 @@ from bacon_gcd.cluster import (
     IntArray,
     as_ids,
     assign,
-    contingency,
     estimate_n_classes,
     kmeans,
     unit,
 )
 from bacon_gcd.config import UserError
+from bacon_gcd.novel_parts import MIN_MEMBERS, novel_counts, parts_of
 
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[int, int]
@@ -30,15 +29,10 @@ Range = tuple[int, int]
 SAMPLE = 20_000  # rows that are over-clustered; the others join the nearest over-cluster
 JUDGED = 3_000  # rows that the silhouette and the search on labeled accuracy look at
 MOST_PARTS = 600  # or twice the known classes
-MOST_LEVELS = 80  # cuts of the tree that are looked at
-FOLDS = 10
+OVER_CLUSTERINGS = 3
 CLEAR = 0.5  # silhouette from which clusters are clear enough to be counted without labels
-CLAIM = 0.6  # where known classes are too few to calibrate it
-CLAIMS: tuple[float, ...] = tuple(np.linspace(0.2, 0.95, 16).tolist())
-TIED = 0.005  # scores that differ by less do not decide
 CLOSE = 0.02  # levels this near to the best score could be right as well
 SLACK = 0.05  # of the estimate: folds of one tree agree more with each other than with the truth
-MIN_MEMBERS = 2  # a part of one image is an outlier until someone says it is a class
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +64,6 @@ class MergeTree:
         part_of: IntArray = next(c for c in self.cuts() if int(c.max()) + 1 == n_parts)
         return part_of[self.members]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for tree.json."""
-        merges = [[int(a), int(b), round(d, 6), int(n)] for a, b, d, n in self.merges.tolist()]
-        return {"members": self.members.tolist(), "merges": merges}
-
 
 @dataclass(frozen=True)
 class ClassNumber:
@@ -84,43 +73,15 @@ class ClassNumber:
     interval: Range
     beside: dict[str, int]
     """What other ways of counting say: labels (Han et al. 2019), silhouette, agglomerative."""
-    tree: MergeTree
-
-
-@dataclass(frozen=True, eq=False)
-class _Levels:
-    """What is counted at L cuts of the tree, finest first."""
-
-    n_parts: IntArray
-    """(L,) parts of each cut."""
-    hits: list[IntArray]
-    """L tables (parts, K): labeled rows of each known class in each part."""
-    sizes: list[IntArray]
-    """L arrays: rows of each part."""
-    shapes: FloatArray
-    """(L,) silhouette."""
-
-    def best(self, classes: IntArray) -> int:
-        """How many parts suit these classes best; of equally good cuts, the best silhouette."""
-        scores = np.array([pair_score(hits[:, classes]) for hits in self.hits])
-        level = int(np.where(scores >= scores.max() - TIED, self.shapes, -np.inf).argmax())
-        return int(self.n_parts[level])
-
-    def near(self, n_parts: int) -> list[int]:
-        """Cuts into this many parts and up to half as many more; at least one."""
-        nearest = int(np.abs(self.n_parts - n_parts).argmin())
-        inside = (self.n_parts >= n_parts) & (self.n_parts <= 1.5 * n_parts)
-        return sorted({nearest, *np.flatnonzero(inside).tolist()})
 
 
 def count_classes(
     features: Tensor, labels: Ids, *, seed: int, allowed: Range | None = None
 ) -> ClassNumber:
-    """An estimate that survives long tails, its interval, and the tree it was read from. Ours.
+    """An estimate that survives long tails, and its interval. Ours.
 
-    Labeled images choose the cut of the tree that keeps their classes together and apart. Parts
-    with too few labels for a known class are novel; what is too few is calibrated by holding known
-    classes out as if they were novel.
+    Known classes, and as many as the images that they do not claim make (`novel_parts`). Where no
+    class has two labels, only the shape of the clusters can tell.
 
     Args:
         features: (N, D) unit rows.
@@ -131,24 +92,42 @@ def count_classes(
     n_known = int(ids.max(initial=-1)) + 1
     most = n_known + int((ids < 0).sum())
     low, high = allowed or (max(n_known, 1), most)
-    centered = _centered(features)
+    centered = seen_from_mean(features)
     tree = merge_tree(centered, n_known=n_known, seed=seed)
     shapes = silhouettes(centered, tree, seed=seed)
-    levels = _levels(tree, ids, n_known, shapes)
-    found = _by_held_out(levels, n_known, seed=seed) if n_known > 1 else []
+    novel, found = _novel(centered, ids, tree, n_known=n_known, seed=seed)
     beside = _beside(features, ids, tree, shapes, n_known=n_known, most=most, seed=seed)
     if found:
-        center, slack = float(np.median(found)), SLACK
-    else:  # no class has two labels: only the shape of the clusters can tell
+        center, slack = n_known + novel, SLACK
+        found = [n_known + each for each in found]
+    else:
         center, found = _by_shape(shapes, tree.n_parts)
         slack = 0.0 if center == 1 else 3 * SLACK
     limits = (max(low, n_known, 1), min(high, most))
     around = np.quantile([*found, center], [0.1, 0.9]) + np.array([-slack, slack]) * center
     first, middle, last = (int(np.clip(round(v), *limits)) for v in (around[0], center, around[1]))
-    return ClassNumber(middle, (min(first, middle), max(last, middle)), beside, tree)
+    return ClassNumber(middle, (min(first, middle), max(last, middle)), beside)
 
 
-def _centered(features: Tensor) -> Tensor:
+def _novel(
+    features: Tensor, labels: IntArray, tree: MergeTree, *, n_known: int, seed: int
+) -> tuple[float, list[float]]:
+    """The median over several over-clusterings, which differ more than folds of one of them do."""
+    estimates, candidates = [], []
+    for number in range(OVER_CLUSTERINGS):
+        members = tree.members
+        if number:
+            members = over_clusters(features, n_known=n_known, seed=seed + number)[0]
+        parts = parts_of(features, members, labels, n_known=max(n_known, 1))
+        novel, close = novel_counts(parts, seed=seed)
+        if not close:
+            break
+        estimates.append(novel)
+        candidates += close
+    return float(np.median(estimates or [0.0])), candidates
+
+
+def seen_from_mean(features: Tensor) -> Tensor:
     """(N, D) unit rows seen from their mean, which all images have in common."""
     away = features - features.mean(dim=0)
     return unit(away) if float(away.norm(dim=1).max()) > 1e-4 else features
@@ -170,49 +149,22 @@ def _by_shape(shapes: dict[int, float], n_parts: int) -> tuple[float, list[float
 
 def merge_tree(features: Tensor, *, n_known: int, seed: int) -> MergeTree:
     """More clusters than classes, and their merges by Ward's criterion (Ward 1963)."""
+    members, centroids = over_clusters(features, n_known=n_known, seed=seed)
+    merges: FloatArray = np.empty((0, 4))
+    if len(centroids) > 1:
+        merges = linkage(centroids.double().numpy(), "ward")
+    return MergeTree(members, merges)
+
+
+def over_clusters(features: Tensor, *, n_known: int, seed: int) -> tuple[IntArray, Tensor]:
+    """(N,) over-cluster of each row, and (M, D) their centroids."""
     n_rows = len(features)
     rows = _sample(n_rows, SAMPLE, seed)
     wanted = max(3 * n_known, int(np.ceil(2 * np.sqrt(n_rows))))
     n_parts = min(wanted, max(MOST_PARTS, 2 * n_known), max(len(rows) // 2, 1))
     found = kmeans(features[rows], n_parts, n_init=1, seed=seed)
     members = found.labels if len(rows) == n_rows else assign(features, found.centroids)
-    merges: FloatArray = np.empty((0, 4))
-    if n_parts > 1:
-        merges = linkage(found.centroids.double().numpy(), "ward")
-    return MergeTree(members, merges)
-
-
-def pair_score(hits: IntArray) -> float:
-    """F1 of pairs of labeled rows that share a part, every class counting the same. Ours.
-
-    hits: (parts, C) labeled rows of each class in each part. Classes of one row have no pairs of
-    their own and can only be mixed with others.
-    """
-    totals = hits.sum(axis=0)
-    pairs = totals * (totals - 1)
-    kept = float(((hits * (hits - 1)).sum(axis=0) / np.maximum(pairs, 1)).sum())
-    share = hits / np.maximum(totals, 1)
-    mixed = float((share.sum(axis=1) ** 2).sum() - (share**2).sum())
-    n_judges = int((pairs > 0).sum())
-    return 2 * kept / max(2 * kept + mixed + n_judges - kept, 1e-12)
-
-
-def _levels(tree: MergeTree, labels: IntArray, n_known: int, shapes: dict[int, float]) -> _Levels:
-    seen = labels >= 0
-    fine = contingency(
-        tree.members[seen], labels[seen], n_clusters=tree.n_parts, n_classes=max(n_known, 1)
-    )
-    sizes = np.bincount(tree.members, minlength=tree.n_parts)
-    wanted = _spaced(1, tree.n_parts, MOST_LEVELS)
-    cuts = [part_of for part_of in tree.cuts() if int(part_of.max()) + 1 in wanted]
-    n_parts = np.array([int(part_of.max()) + 1 for part_of in cuts])
-    measured = {1: 0.0} | shapes  # one part has no silhouette
-    return _Levels(
-        n_parts,
-        [_gathered(fine, part_of) for part_of in cuts],
-        [_gathered(sizes, part_of) for part_of in cuts],
-        np.interp(n_parts, list(measured), list(measured.values())),
-    )
+    return members, found.centroids
 
 
 def _spaced(low: int, high: int, count: int) -> set[int]:
@@ -220,60 +172,6 @@ def _spaced(low: int, high: int, count: int) -> set[int]:
     if high - low < count:
         return set(range(low, high + 1))
     return set(np.geomspace(low, high, count).round().astype(int).tolist())
-
-
-def _gathered(values: IntArray, part_of: IntArray) -> IntArray:
-    """Sums over the over-clusters of each part."""
-    total = np.zeros((int(part_of.max()) + 1, *values.shape[1:]), dtype=np.int64)
-    np.add.at(total, part_of, values)
-    return total
-
-
-def _by_held_out(levels: _Levels, n_known: int, *, seed: int) -> list[float]:
-    """Class numbers at several cuts and thresholds; [] if no two classes have two labels."""
-    judges = np.flatnonzero(levels.hits[0].sum(axis=0) >= 2)
-    if len(judges) < 2:
-        return []
-    numbers = levels.near(max(levels.best(judges), n_known))
-    thresholds = [CLAIM]
-    if len(judges) >= 4:
-        rng = np.random.default_rng(seed)
-        thresholds = [_threshold(levels, numbers, rng.permutation(judges)) for _ in range(FOLDS)]
-    return [
-        n_known * _parts_per_claimed(levels.hits[level].sum(axis=1), levels.sizes[level], claim)
-        for level in numbers
-        for claim in thresholds
-    ]
-
-
-def _threshold(levels: _Levels, numbers: list[int], judges: IntArray) -> float:
-    """The claim under which half of these classes, held out as if novel, are counted right."""
-    known, _ = np.array_split(judges, 2)
-
-    def error(claim: float) -> float:
-        logs = []
-        for level in numbers:
-            everyone = levels.hits[level][:, judges].sum(axis=1)
-            visible = levels.hits[level][:, known].sum(axis=1)
-            ratio = _parts_per_claimed(visible, everyone, claim)
-            logs.append(np.log(len(known) * ratio / len(judges)))
-        return abs(float(np.mean(logs)))
-
-    return min(CLAIMS, key=error)
-
-
-def _parts_per_claimed(visible: IntArray, sizes: IntArray, claim: float) -> float:
-    """All parts over those of known classes. Ours.
-
-    A known class claims a part when the share of labeled rows in it is at least `claim` x the
-    share that a labeled row meets on average: impure parts of novel classes hold some, too. If
-    novel classes split and merge as known ones do, this is all classes over known ones.
-    """
-    large = sizes >= MIN_MEMBERS
-    share = visible / np.maximum(sizes, 1)
-    typical = float((share * visible).sum() / max(visible.sum(), 1))
-    claimed = int((large & (share >= claim * typical)).sum())
-    return float(large.sum()) / claimed if claimed else 1.0
 
 
 def silhouettes(features: Tensor, tree: MergeTree, *, seed: int) -> dict[int, float]:

@@ -141,6 +141,57 @@ def kmeans(
 
 
 @torch.no_grad()
+def constrained_kmeans(
+    features: Features,
+    start: Tensor,
+    *,
+    labels: Ids,
+    barred: IntArray,
+    weights: Tensor | None = None,
+    max_iterations: int = 100,
+    tolerance: float = 1e-4,
+) -> Clusters:
+    """k-means from given centroids, under constraints. COP-k-means, Wagstaff et al. 2001.
+
+    A cluster that loses all its rows keeps its centroid, and may stay empty.
+
+    Args:
+        features: (N, D) rows.
+        start: (C, D) centroids.
+        labels: (N,) the cluster a row must be in, -1 = any.
+        barred: (M, 2) rows and the clusters they must not be in; some cluster must be left.
+        weights: (N,) how much each row counts in its mean, > 0; all the same unless given.
+    """
+    points = _Points(features)
+    fixed = torch.from_numpy(as_ids(labels)).to(points.device)
+    pairs = torch.from_numpy(barred).to(points.device)
+    centroids = _checked_start(start, points, len(start))
+    for n_rounds in range(1, max_iterations + 1):
+        found, distances = points.nearest(centroids, fixed, pairs)
+        filled = torch.bincount(found, minlength=len(centroids)) > 0
+        means = points.means(found, len(centroids), weights)
+        updated = torch.where(filled[:, None], means, centroids)
+        clusters = Clusters(as_ids(found), updated, _total(distances), n_rounds)
+        shift = float((updated - centroids).norm(dim=1).sum())
+        centroids = updated
+        if shift**2 < tolerance:
+            break
+    return clusters
+
+
+@torch.no_grad()
+def add_centroids(
+    features: Features, centroids: Tensor, n_clusters: int, *, among: Tensor, seed: int
+) -> Tensor:
+    """(C, D) the centroids there are, and more by k-means++.
+
+    among: (N,) bool, the rows that may become centroids.
+    """
+    rng = np.random.default_rng(seed)
+    return _plus_plus(_Points(features), centroids, n_clusters, among=among, trials=1, rng=rng)
+
+
+@torch.no_grad()
 def assign(features: Features, centroids: Tensor) -> IntArray:
     """(N,) the nearest centroid of every row, in chunks."""
     return as_ids(_Points(features, origin=centroids.mean(dim=0)).nearest(centroids)[0])
@@ -185,13 +236,21 @@ class _Points:
             return self.features[index.to(self.device)].float()
         return _float32(self.features[index.cpu().numpy()])
 
-    def nearest(self, centroids: Tensor, fixed: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(N,) nearest centroid, or the `fixed` one where that is >= 0, and its distance."""
+    def nearest(
+        self, centroids: Tensor, fixed: Tensor | None = None, barred: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(N,) nearest centroid, or the `fixed` one where that is >= 0, and its distance.
+
+        barred: (M, 2) rows and the centroids that do not count for them.
+        """
         labels = torch.empty(self.n_rows, dtype=torch.int64, device=self.device)
         distances = torch.empty(self.n_rows, device=self.device)
         bias, directions = self._seen_from_origin(centroids)
         for part, x in self.chunks(len(centroids)):
             score = torch.addmm(bias, x, directions, alpha=-2)
+            if barred is not None:
+                here = barred[(barred[:, 0] >= part.start) & (barred[:, 0] < part.stop)]
+                score[here[:, 0] - part.start, here[:, 1]] = torch.inf
             distances[part], labels[part] = score.min(dim=1)
             if fixed is not None:
                 held = torch.where(fixed[part] >= 0, fixed[part], labels[part])
@@ -206,16 +265,18 @@ class _Points:
             torch.addmm(bias, x, directions, alpha=-2, out=result[part])
         return result
 
-    def means(self, labels: Tensor, n_clusters: int) -> Tensor:
+    def means(self, labels: Tensor, n_clusters: int, weights: Tensor | None = None) -> Tensor:
         """(C, D) mean of each cluster; summed within chunks in float32, between them in float64."""
         total = torch.zeros(n_clusters, self.dim, dtype=torch.float64, device=self.device)
         for part, x in self.chunks(n_clusters):
             # Rows sorted by cluster are bags: their sums do not depend on the number of threads.
             sizes = torch.bincount(labels[part], minlength=n_clusters)
             bags = sizes.cumsum(0) - sizes
-            total += embedding_bag(labels[part].argsort(stable=True), x, bags, mode="sum")
-        sizes = torch.bincount(labels, minlength=n_clusters).clamp_min(1)
-        return (total / sizes[:, None]).float()
+            order = labels[part].argsort(stable=True)
+            own = None if weights is None else weights[part][order]
+            total += embedding_bag(order, x, bags, mode="sum", per_sample_weights=own)
+        sizes = torch.bincount(labels, weights, minlength=n_clusters)
+        return (total / torch.where(sizes > 0, sizes, 1)[:, None]).float()
 
     def _mean(self) -> Tensor:
         total = torch.zeros(self.dim, dtype=torch.float64, device=self.device)

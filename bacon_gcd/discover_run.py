@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from bacon_gcd.config import UserError, read_toml
+from bacon_gcd.data.entries import EXTENSIONS
 from bacon_gcd.data.images import TABLES, ImageTable, read_npz
 from bacon_gcd.data.pixels import Box, FileSource
 from bacon_gcd.files import read_json, write_atomic, write_json
@@ -41,6 +42,8 @@ class Prediction:
     known: bool
     confidence: float
     """0 to 1."""
+    known_probability: float = 0.0
+    """0 to 1, of all known classes together; 1 for labeled images."""
     labeled: bool = False
     """It came with a label."""
     label: str = ""
@@ -65,6 +68,7 @@ SCHEMA = pa.schema(
         ("class", pa.string()),
         ("known", pa.bool_()),
         ("confidence", pa.float64()),
+        ("known_probability", pa.float64()),
         ("labeled", pa.bool_()),
         ("label", pa.string()),
         ("outlier", pa.bool_()),
@@ -122,8 +126,24 @@ class DiscoverRun:
 
     @property
     def root(self) -> Path:
-        """The folder that file names are relative to."""
-        return self.source.parent if self.source.suffix.lower() in TABLES else self.source
+        """The folder that file names are relative to, those of added images excepted."""
+        return _root(self.source)
+
+    @cached_property
+    def added(self) -> dict[str, Path]:
+        """Sources of later updates by the first part of their images' names."""
+        return {key: Path(each["source"]) for key, each in self.config.get("added", {}).items()}
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The folders of all sources."""
+        return (self.root, *(_root(source) for source in self.added.values()))
+
+    def source_of(self, row: int) -> tuple[Path, str]:
+        """Where one image comes from, and its name there."""
+        name = self.rows[row].file_name
+        key, _, rest = name.partition("/")
+        return (self.added[key], rest) if key in self.added else (self.source, name)
 
     @cached_property
     def features(self) -> npt.NDArray[np.float32]:
@@ -143,26 +163,40 @@ class DiscoverRun:
 
     def file_of(self, row: int) -> Path:
         """The image's file; what leads out of the source folder is refused."""
-        name = self.rows[row].file_name
-        path = self.root / _on_disk(self.root, name)
-        if not path.resolve().is_relative_to(self.root.resolve()):
-            raise UserError(f"{name!r} leads out of {self.root}")
+        source, name = self.source_of(row)
+        root = _root(source)
+        path = root / _on_disk(root, name)
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise UserError(f"{name!r} leads out of {root}")
+        if root.is_file():
+            raise UserError(f"{name!r} is inside {root} and has no file of its own")
         return path
 
     def image(self, row: int) -> Image.Image:
         """Open one image: RGB, upright, cut to its box."""
-        if self.source.suffix.lower() == ".npz":
-            return self._arrays.image(self._array_rows[self.rows[row].file_name])
-        file, box = self.file_of(row), _box(self.root, self.rows[row].file_name)
+        source, name = self.source_of(row)
+        if source.suffix.lower() == ".npz":
+            arrays, rows = self._arrays(source)
+            return arrays.image(rows[name])
+        file, box = self.file_of(row), _box(_root(source), name)
         return FileSource(file.parent, (file.name,), (box,)).image(0)
 
     @cached_property
-    def _arrays(self) -> ImageTable:
-        return read_npz(self.source)
+    def _opened(self) -> dict[Path, tuple[ImageTable, dict[str, int]]]:
+        return {}
 
-    @cached_property
-    def _array_rows(self) -> dict[str, int]:
-        return {name: row for row, name in enumerate(self._arrays.ids)}
+    def _arrays(self, source: Path) -> tuple[ImageTable, dict[str, int]]:
+        """The images of an .npz file, read once, and the row of each name."""
+        if source not in self._opened:
+            table = read_npz(source)
+            self._opened[source] = table, {name: row for row, name in enumerate(table.ids)}
+        return self._opened[source]
+
+
+def _root(source: Path) -> Path:
+    """The folder that a source's file names are relative to."""
+    is_file = source.suffix.lower() in (*TABLES, *EXTENSIONS) and not source.is_dir()
+    return source.parent if is_file else source
 
 
 def _on_disk(root: Path, name: str) -> str:

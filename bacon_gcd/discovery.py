@@ -30,6 +30,7 @@ from bacon_gcd.config import UserError, choose
 from bacon_gcd.discover_run import DiscoverRun
 from bacon_gcd.duplicates import find_duplicates
 from bacon_gcd.findings import DiscoverSettings, Found, fresh_numbers, write_run
+from bacon_gcd.inputs import joined, tables_of, vectors_of
 from bacon_gcd.material import (
     AUTO,
     Effort,
@@ -41,11 +42,11 @@ from bacon_gcd.material import (
     from_images,
     open_backbone,
     pick_backbone,
-    read_table,
 )
 from bacon_gcd.methods import build_method, recipe_for, settings_for
 from bacon_gcd.methods.base import CENTROID_TEMPERATURE, Method, Task
-from bacon_gcd.report.of_run import nearest, place
+from bacon_gcd.neighbors import nearest
+from bacon_gcd.report.of_run import place
 from bacon_gcd.sorting import by_size, sort_images
 from bacon_gcd.train import Silent, Trainer, TrainingData, TrainProbe
 
@@ -80,7 +81,7 @@ class Discovery:
         plan = plan_export(self.run, how=how)
         if dry_run:
             return summary(plan, Path(to))
-        return export(plan, Path(to), root=self.run.root)
+        return export(plan, Path(to), roots=self.run.roots)
 
     def facts(self) -> dict[str, Any]:
         """The result in numbers."""
@@ -128,6 +129,7 @@ def discover(
     labels: str | Path | None = None,
     features: str | Path | None = None,
     classes: str | int = AUTO,
+    threshold: float | None = None,
     backbone: str = AUTO,
     effort: str = "normal",
     seed: int = 0,
@@ -141,6 +143,8 @@ def discover(
         labels: a table of labels beside a folder.
         features: ready vectors of the images (.npy or .parquet) in place of a backbone.
         classes: auto, a number, or a range such as 5-20; known and novel together.
+        threshold: 0 to 1, of the probability from which an image is known; None: its likeliest
+            class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
         effort: quick (no training), normal or thorough.
         tell: gets a line now and then about what is going on.
@@ -150,19 +154,20 @@ def discover(
         labels=None if labels is None else str(Path(labels).absolute()),
         features=None if features is None else str(Path(features).absolute()),
         classes=str(classes),
+        threshold=checked_threshold(threshold),
         backbone=backbone,
         effort=choose("effort", effort, ("quick", "normal", "thorough")),
         seed=seed,
     )
     allowed = parse_classes(asked.classes)
     with whole_or_nothing(Path(out)) as draft:
-        settings, material = gather(asked, workers=workers, tell=tell or _silent)
+        settings, material = gather(asked, workers=workers, tell=tell or silent)
         found = find(settings, material, allowed, draft / "log.jsonl")
         write_run(draft, settings, found)
     return Discovery(out)
 
 
-def _silent(line: str) -> None:
+def silent(line: str) -> None:
     """Nobody listens."""
 
 
@@ -175,6 +180,13 @@ def parse_classes(text: str) -> Range | None:
     if not 1 <= low <= high:
         raise UserError(f"--classes {text!r}: give auto, a number, or a range such as 5-20")
     return low, high
+
+
+def checked_threshold(threshold: float | None) -> float | None:
+    """A share, or nothing."""
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise UserError(f"--threshold {threshold}: give a number from 0 (all known) to 1")
+    return None if threshold is None else float(threshold)  # numpy's would not be plain TOML
 
 
 @contextmanager
@@ -197,13 +209,14 @@ def gather(
     asked: DiscoverSettings, *, workers: int, tell: Tell
 ) -> tuple[DiscoverSettings, Material]:
     """Read the images, choose backbone and effort, say how long it takes, make the tokens."""
-    table = read_table(Path(asked.source), Path(asked.labels) if asked.labels else None)
+    tables = tables_of(asked)
+    table = joined(tables)
     n_labeled = int((table.labels >= 0).sum())
     tell(f"{len(table)} images, {n_labeled} with a label, {len(table.quarantine)} unreadable")
     effort = effort_for(asked.effort, len(table))
     settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
     if asked.features is not None:
-        material = from_features(table, Path(asked.features))
+        material = from_features(table, vectors_of(asked, tables))
         tell(_time(material.backbone, effort, len(table)))
         return dataclasses.replace(settings, backbone="vectors", views=0), material
     name = pick_backbone(asked.backbone)
@@ -234,7 +247,7 @@ def find(settings: DiscoverSettings, material: Material, allowed: Range | None, 
     refuse_impossible(allowed, settings.classes, n_known, int((labels < 0).sum()))
     frozen = material.frozen(seed)
     number = count_classes(frozen, labels, seed=seed, allowed=allowed)
-    note = _logger(log)
+    note = note_in(log)
     note(kind="classes", estimate=number.estimate, interval=number.interval, **number.beside)
     held = held_out(settings, material)
     name = "bacon-s" if settings.epochs else "anchored-kmeans"
@@ -250,10 +263,15 @@ def find(settings: DiscoverSettings, material: Material, allowed: Range | None, 
         number=number,
         features=features,
         sorted=sort_images(
-            features, labels, places.centroids, plain, temperature=places.temperature
+            features,
+            labels,
+            places.centroids,
+            plain,
+            temperature=places.temperature,
+            threshold=settings.threshold,
         ),
         neighbors=nearest(features) if settings.epochs else plain,
-        xy=_map(features, seed),
+        xy=map_of(features, seed),
         twins=find_duplicates(material.table, frozen, plain),
         reliability=places.reliability,
         novel=fresh_numbers(material.known, number.estimate - n_known),
@@ -293,15 +311,27 @@ def settle(
     seed: int,
 ) -> Places:
     """Clusters that labels hold in place: once without the held-out ones to measure, then all."""
-    reliability = None
-    if held.any():
-        visible = np.where(held, -1, labels)
-        found = kmeans(features, n_classes, labels=visible, n_init=3, seed=seed)
-        cosines = features[torch.from_numpy(held)] @ unit(found.centroids).T
-        reliability = measure(cosines, labels[held])
+    reliability = reliability_of(features, labels, held, n_classes=n_classes, seed=seed)
     found = kmeans(features, n_classes, labels=labels, n_init=10, seed=seed)
     n_known = int(labels.max(initial=-1)) + 1
     return Places(by_size(features, labels, found.centroids, n_known=n_known), reliability)
+
+
+def reliability_of(
+    features: Tensor,
+    labels: IntArray,
+    held: npt.NDArray[np.bool_],
+    *,
+    n_classes: int,
+    seed: int,
+) -> Reliability | None:
+    """What the held-out labels say of clusters that do not know them; None: there are none."""
+    if not held.any():
+        return None
+    visible = np.where(held, -1, labels)
+    found = kmeans(features, n_classes, labels=visible, n_init=3, seed=seed)
+    cosines = features[torch.from_numpy(held)] @ unit(found.centroids).T
+    return measure(cosines, labels[held])
 
 
 def refuse_impossible(allowed: Range | None, given: str, n_known: int, n_unlabeled: int) -> None:
@@ -349,13 +379,15 @@ class _EpochLog(Silent):
     """The terms of each epoch, for the report's curves."""
 
     def __init__(self, log: Path) -> None:
-        self.note = _logger(log)
+        self.note = note_in(log)
 
     def after_epoch(self, trainer: Trainer, means: Mapping[str, float], seconds: float) -> None:
         self.note(kind="epoch", epoch=trainer.position.epoch, terms=dict(means))
 
 
-def _logger(log: Path) -> Callable[..., None]:
+def note_in(log: Path) -> Callable[..., None]:
+    """A function that adds one line of facts to the log."""
+
     def note(**facts: Any) -> None:
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(facts, allow_nan=False) + "\n")
@@ -363,7 +395,7 @@ def _logger(log: Path) -> Callable[..., None]:
     return note
 
 
-def _map(features: Tensor, seed: int) -> npt.NDArray[np.float32]:
+def map_of(features: Tensor, seed: int) -> npt.NDArray[np.float32]:
     """(N, 2) places; images that all look the same lie on one point."""
     if float(features.std(dim=0).max()) < 1e-6:
         return np.zeros((len(features), 2), dtype=np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from bacon_gcd.data.images import ImageTable
-from bacon_gcd.data.pixels import FileSource
+from bacon_gcd.data.joined import boxes_of
 
 IntArray = npt.NDArray[np.int64]
 
@@ -47,7 +48,14 @@ class Look(NamedTuple):
         return int((self.bits != other.bits).sum()) <= MAX_BITS and gap <= MAX_GAP
 
 
-def find_duplicates(table: ImageTable, features: Tensor, neighbors: IntArray) -> list[Twins]:
+def find_duplicates(
+    table: ImageTable,
+    features: Tensor,
+    neighbors: IntArray,
+    *,
+    since: int = 0,
+    earlier: Iterable[Twins] = (),
+) -> list[Twins]:
     """Groups of exact duplicates, then of near ones; labeled and unlabeled images alike.
 
     Only pairs of neighbors are compared, so the work grows with N, not with N x N.
@@ -55,24 +63,25 @@ def find_duplicates(table: ImageTable, features: Tensor, neighbors: IntArray) ->
     Args:
         features: (N, D) unit rows.
         neighbors: (N, K) the most similar rows of each.
+        since: rows before this one have been compared with each other; `earlier` is the outcome.
     """
     exact = exact_groups(table)
     first_of = {row: group[0] for group in exact for row in group}
     pairs = [
         (a, b)
         for a, b in _similar_pairs(features, neighbors)
-        if first_of.get(a, a) != first_of.get(b, b)
+        if b >= since and first_of.get(a, a) != first_of.get(b, b)
     ]
     looks = {row: Look.of(table.image(row)) for row in sorted({row for p in pairs for row in p})}
-    near = joined((a, b) for a, b in pairs if looks[a].same(looks[b]))
+    known = [pair for t in earlier if t.kind == "near" for pair in pairwise(t.rows)]
+    near = joined([*known, *((a, b) for a, b in pairs if looks[a].same(looks[b]))])
     return [Twins("exact", g) for g in exact] + [Twins("near", g) for g in near]
 
 
 def exact_groups(table: ImageTable) -> list[tuple[int, ...]]:
     """Rows of equal bytes; two boxes of one file are two pictures."""
-    boxes = table.source.boxes if isinstance(table.source, FileSource) else [None] * len(table)
     rows: dict[object, list[int]] = {}
-    for row, key in enumerate(zip(table.contents, boxes, strict=True)):
+    for row, key in enumerate(zip(table.contents, boxes_of(table.source), strict=True)):
         rows.setdefault(key, []).append(row)
     return [tuple(group) for group in rows.values() if len(group) > 1]
 
@@ -92,9 +101,9 @@ def joined(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, ...]]:
     """Groups of everything that hangs together, in the order of their first rows."""
     group_of: dict[int, list[int]] = {}
     for a, b in pairs:
-        first, second = group_of.setdefault(a, [a]), group_of.setdefault(b, [b])
-        if first is not second:
-            first += second
-            group_of |= dict.fromkeys(second, first)
+        small, large = sorted((group_of.setdefault(a, [a]), group_of.setdefault(b, [b])), key=len)
+        if small is not large:
+            large += small
+            group_of |= dict.fromkeys(small, large)
     groups = {id(group): tuple(sorted(group)) for group in group_of.values()}
     return sorted(groups.values())

@@ -11,16 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.discover_run import FoundClass, Prediction
-from bacon_gcd.files import sync_folder
+from bacon_gcd.discover_run import DiscoverRun, FoundClass, Prediction
+from bacon_gcd.files import read_json, sync_folder, write_json
 
 Edit = Mapping[str, Any]
+CONSTRAINTS = "constraints.json"
 STAMPS = ("n", "time")  # what `append_edit` adds
 
 # What each kind of edit must say, and the type of it.
@@ -45,6 +46,27 @@ class Constraints:
     """Groups of files that belong to one class, from merges; each has two or more."""
     cannot_link: tuple[tuple[str, str], ...] = ()
     """(file, class): the file must not be in the class."""
+    next_id: int = 0
+    """Class ids below this one are used up, also those of classes that are gone."""
+
+    @classmethod
+    def read(cls, run: Path) -> Constraints:
+        """What earlier corrections said, which the run was refitted to; nothing for other runs."""
+        path = run / CONSTRAINTS
+        if not path.exists():
+            return cls()
+        try:
+            stored = read_json(path)
+            must_link = tuple(tuple(files) for files in stored["must_link"])
+            cannot_link = tuple((file, name) for file, name in stored["cannot_link"])
+            return cls(dict(stored["confirmed"]), must_link, cannot_link, int(stored["next_id"]))
+        except (ValueError, KeyError, TypeError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{path}: not the constraints of a run: {reason}") from None
+
+    def write(self, run: Path) -> None:
+        """Remember them beside a run that was refitted to them."""
+        write_json(run / CONSTRAINTS, asdict(self))
 
 
 class Applied(NamedTuple):
@@ -152,17 +174,30 @@ def novel_number(edits: Sequence[Edit], *, start: int) -> int:
     return max([start, *(number + 1 for number in used)])
 
 
+def corrected(run: DiscoverRun, *more: Edit) -> Applied:
+    """A run with the edits on disk, and some more that are only tried."""
+    edits = [*read_edits(edits_path(run.folder)), *more]
+    return apply_edits(run.rows, run.classes, edits, earlier=Constraints.read(run.folder))
+
+
 def apply_edits(
-    rows: Sequence[Prediction], classes: Sequence[FoundClass], edits: Sequence[Edit]
+    rows: Sequence[Prediction],
+    classes: Sequence[FoundClass],
+    edits: Sequence[Edit],
+    *,
+    earlier: Constraints | None = None,
 ) -> Applied:
     """The edits in order. A moved or confirmed image is certain; a merged class is one class.
 
     Moves of different files commute, and so do confirmations; other edits depend on their order.
+
+    earlier: what the rows were refitted to; it still holds, except where an edit says otherwise.
     """
+    earlier = earlier or Constraints()
     active = active_edits(edits)
     if not active:
-        return Applied(tuple(rows), tuple(classes), Constraints())
-    sorting = _Sorting.start(rows, classes)
+        return Applied(tuple(rows), tuple(classes), earlier)
+    sorting = _Sorting.start(rows, classes, earlier)
     for edit in active:
         sorting.apply(edit)
     return sorting.finish(rows)
@@ -185,13 +220,23 @@ class _Sorting:
     """File -> number of its must-link group."""
     groups: int = 0
     apart: set[tuple[str, int]] = field(default_factory=set)
+    used_ids: int = 0
+    """`next_id` of the earlier constraints."""
 
     @classmethod
-    def start(cls, rows: Sequence[Prediction], classes: Sequence[FoundClass]) -> _Sorting:
+    def start(
+        cls, rows: Sequence[Prediction], classes: Sequence[FoundClass], earlier: Constraints
+    ) -> _Sorting:
         ids = {each.name: each.id for each in classes}
         place = {row.file_name: ids[row.class_name] for row in rows}
-        next_id = max(ids.values(), default=-1) + 1
-        return cls(place, {each.id: each for each in classes}, ids, next_id)
+        next_id = max([*(number + 1 for number in ids.values()), earlier.next_id])
+        new = cls(place, {each.id: each for each in classes}, ids, next_id)
+        new.used_ids = earlier.next_id
+        new.confirmed = {file for file in earlier.confirmed if file in place}
+        new.groups = len(earlier.must_link)
+        new.linked = {f: n for n, files in enumerate(earlier.must_link, 1) for f in files}
+        new.apart = {(file, ids[name]) for file, name in earlier.cannot_link if name in ids}
+        return new
 
     def apply(self, edit: Edit) -> None:
         match edit["kind"]:
@@ -339,7 +384,7 @@ class _Sorting:
         confirmed = {f: name[self.place[f]] for f in self.place if f in self.confirmed}
         apart = sorted((file, name[c]) for file, c in self.apart if c in name)
         linked = tuple(tuple(sorted(files)) for files in groups.values() if len(files) > 1)
-        return Constraints(confirmed, linked, tuple(apart))
+        return Constraints(confirmed, linked, tuple(apart), self.used_ids)
 
 
 def _check_split(name: str, parts: Sequence[Collection[str]], names: Sequence[str]) -> None:

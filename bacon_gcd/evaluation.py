@@ -1,4 +1,4 @@
-"""Four blocks of scores at the last epoch; the truth is used here and nowhere else."""
+"""Blocks of scores at the last epoch; the truth is used here and nowhere else."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ from bacon_gcd.train import TrainProbe
 
 IntArray = npt.NDArray[np.int64]
 FINAL_RESTARTS = 10  # of the k-means that gives the headline number
+JOINT = "joint_kmeans"
 
 
 def evaluate(method: Method, bench: Workbench) -> dict[str, Any]:
-    """The four blocks; `classifier` is None for a method that has none."""
+    """Four blocks, `classifier` None for a method that has none; `joint_kmeans` where asked."""
     test = unit_features(method, test_probe(bench))
     train = unit_features(method, train_probe(bench))
     unlabeled = np.flatnonzero(bench.labels < 0)
-    by_centroid = assign(test, method.centroids)
-    return {
+    blocks = {
         "test_kmeans": clustered_block(test, train, bench, restarts=FINAL_RESTARTS),
-        "inductive": block(by_centroid, bench.true_test, bench),
+        "inductive": block(assign(test, method.centroids), bench.true_test, bench),
         "transductive": block(
             assign(train[unlabeled], method.centroids), bench.true_train[unlabeled], bench
         ),
         "classifier": classifier_block(method, bench),
     }
+    if method.headline == JOINT:
+        blocks[JOINT] = joint_block(test, train, bench, restarts=FINAL_RESTARTS)
+    return blocks
 
 
 def clustered_block(
@@ -49,6 +52,17 @@ def clustered_block(
         n_known=bench.split.n_known,
     )
     return block(found.labels, bench.true_test, bench, names=names)
+
+
+def joint_block(test: Tensor, train: Tensor, bench: Workbench, *, restarts: int) -> dict[str, Any]:
+    """GCD's semi-supervised k-means on training and test images together; scores of the latter.
+
+    Labeled training images hold the known classes; nothing else tells the two kinds apart.
+    """
+    labels = np.concatenate([bench.labels, np.full(len(test), -1)])
+    features = torch.cat([train, test])
+    found = kmeans(features, bench.split.n_classes, labels=labels, n_init=restarts, seed=0)
+    return block(found.labels[len(train) :], bench.true_test, bench)
 
 
 def classifier_block(method: Method, bench: Workbench) -> dict[str, Any] | None:
@@ -79,8 +93,12 @@ def quick_scores(method: Method, bench: Workbench) -> dict[str, float | None]:
     scores = classifier_block(method, bench) if method.headline == "classifier" else None
     if scores is None:
         test = unit_features(method, test_probe(bench))
-        found = kmeans(test, bench.split.n_classes, n_init=1, seed=0)
-        scores = block(found.labels, bench.true_test, bench)
+        if method.headline == JOINT:
+            train = unit_features(method, train_probe(bench))
+            scores = joint_block(test, train, bench, restarts=1)
+        else:
+            found = kmeans(test, bench.split.n_classes, n_init=1, seed=0)
+            scores = block(found.labels, bench.true_test, bench)
     return {part: scores[part] for part in ("all", "old", "new")}
 
 

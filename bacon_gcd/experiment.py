@@ -15,11 +15,18 @@ from torch import Tensor
 from bacon_gcd.backbone.weights import CATALOGUE
 from bacon_gcd.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
 from bacon_gcd.config import UserError
-from bacon_gcd.evaluation import count_error, evaluate, quick_scores
+from bacon_gcd.evaluation import (
+    count_error,
+    evaluate,
+    quick_scores,
+    train_probe,
+    unit_features,
+)
 from bacon_gcd.files import write_json
 from bacon_gcd.methods.base import Method
 from bacon_gcd.model import describe_backbone, novel_names, save_model
 from bacon_gcd.runs import RunSettings, Workbench, versions, write_config
+from bacon_gcd.sorting import class_radii
 from bacon_gcd.train import Trainer, TrainingData
 
 KEEP = 2  # checkpoints on disk
@@ -165,6 +172,9 @@ def keep_model(folder: Path, method: Method, bench: Workbench, result: Mapping[s
         backbone=describe_backbone(bench.backbone, tuned=bench.settings.tuned),
         class_names=[*known, *novel_names(bench.split.n_classes - len(known))],
         card=model_card(bench, result),
+        radii=class_radii(
+            unit_features(method, train_probe(bench)), bench.labels, method.centroids
+        ),
     )
 
 
@@ -201,12 +211,12 @@ def start_folder(folder: Path, settings: RunSettings, *, resume: bool) -> None:
 
 
 def result_of(method: Method, bench: Workbench, *, seconds: float) -> dict[str, Any]:
-    """result.json: four blocks at the last epoch, and everything the numbers depend on."""
+    """result.json: the blocks of the last epoch, and everything the numbers depend on."""
     s = bench.settings
     counts = getattr(method, "class_counts", None)
     return {
         **evaluate(method, bench),
-        "headline": type(method).headline,
+        "headline": method.headline,
         "dataset": s.dataset,
         "method": s.method,
         "preset": s.preset,

@@ -97,14 +97,15 @@ def _file_to_place(run: DiscoverRun, number: int, how: str) -> Path:
     return file
 
 
-def export(plan: Plan, to: Path, *, root: Path) -> dict[str, Any]:
+def export(plan: Plan, to: Path, *, roots: Iterable[Path]) -> dict[str, Any]:
     """Write the plan down, then do it; the same plan again continues or finds all done.
 
-    root: the source folder, which must not hold the export.
+    roots: the source folders, which must not hold the export.
     """
     to = to.absolute()
-    if to.resolve().is_relative_to(root.resolve()):
-        raise UserError(f"{to}: inside the images' own folder {root}; choose one outside of it")
+    for root in roots:
+        if to.resolve().is_relative_to(root.resolve()):
+            raise UserError(f"{to}: inside the images' own folder {root}; choose one outside of it")
     _write_down(plan, to)
     done = Counter(_place(item, to, plan.how) for item in plan.items)
     for folder in {(to / item.target).parent for item in plan.items}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from bacon_gcd.backbone.weights import CATALOGUE
 from bacon_gcd.calibration import Reliability
 from bacon_gcd.class_number import ClassNumber
+from bacon_gcd.class_tree import ClassTree, grow_tree
 from bacon_gcd.config import to_toml
 from bacon_gcd.discover_run import (
     FoundClass,
@@ -46,6 +48,8 @@ class DiscoverSettings:
     features: str | None = None
     classes: str = AUTO
     """auto, a number, or a range such as 5-20; known and novel together."""
+    threshold: float | None = None
+    """Of the probability from which an image is known; None: its likeliest class decides."""
     backbone: str = AUTO
     effort: str = "normal"
     seed: int = 0
@@ -53,6 +57,12 @@ class DiscoverSettings:
     epochs: int = 0
     recut: str | None = None
     """The run whose features were sorted again."""
+    refit: str | None = None
+    """The run whose corrections were learned."""
+    update: str | None = None
+    """The run that images were added to."""
+    added: Mapping[str, Mapping[str, str]] | None = None
+    """Images that were added: what their ids begin with -> source, labels, features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +86,20 @@ class Found:
     """Numbers of the novel classes, in their order; no number is ever given to another class."""
     next_novel: int = 0
     """At least this number is the next one."""
+    kept: tuple[FoundClass, ...] = ()
+    """All classes, when they have their ids and names from an earlier run."""
+    tree: ClassTree | None = None
+    """Coarser and finer cuts, when they are those of an earlier run."""
+    certain: npt.NDArray[np.bool_] | None = None
+    """(N,) rows that stay in their class in every cut; None: those with a label."""
+    given: tuple[str, ...] | None = None
+    """(N,) labels as they came, when classes have other names by now; "" = none."""
 
     @cached_property
     def class_names(self) -> list[str]:
         """Known names, then novel_000, ..."""
+        if self.kept:
+            return [each.name for each in self.kept]
         return [*self.material.known, *(f"novel_{number:03d}" for number in self.novel)]
 
 
@@ -107,7 +127,8 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
     write_json(folder / "duplicates.json", twins)
     bad = [{"file_name": q.id, "reason": q.reason} for q in table.quarantine]
     write_csv(folder / "quarantine.csv", bad, columns=["file_name", "reason"])
-    write_json(folder / "tree.json", found.number.tree.as_dict())
+    tree = found.tree or tree_of(found, seed=settings.seed)
+    write_json(folder / "tree.json", tree.as_dict())
     write_atomic(folder / "edits.jsonl", b"")
     save_model(
         folder / "model",
@@ -116,10 +137,25 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
         settings=dataclasses.asdict(found.method.settings),  # type: ignore[call-overload]
         backbone=describe_backbone(found.material.backbone, tuned=found.material.tuned),
         class_names=found.class_names,
+        radii=found.sorted.radii,
+        threshold=settings.threshold,
         card="\n\n".join([f"# {found.name}, found by bacon discover", *notes(settings, found)])
         + "\n",
     )
-    write_report(report_data(folder, settings, found), folder / "report.html")
+    write_report(report_data(folder, settings, found, tree), folder / "report.html")
+
+
+def tree_of(found: Found, *, seed: int) -> ClassTree:
+    """Coarser and finer cuts of the classes that were found."""
+    certain = found.material.labels >= 0 if found.certain is None else found.certain
+    return grow_tree(
+        found.features,
+        found.sorted.class_ids,
+        certain,
+        n_known=len(found.material.known),
+        n_classes=len(found.class_names),
+        seed=seed,
+    )
 
 
 def found_classes(found: Found) -> list[FoundClass]:
@@ -127,6 +163,7 @@ def found_classes(found: Found) -> list[FoundClass]:
     n_known = len(found.material.known)
     first = first_number(found.material.known)
     ids = [*range(n_known), *(n_known + number - first for number in found.novel)]
+    ids = [each.id for each in found.kept] or ids
     sizes = np.bincount(found.sorted.class_ids, minlength=len(found.class_names))
     labels = found.material.labels
     labeled = np.bincount(labels[labels >= 0], minlength=len(found.class_names))
@@ -140,14 +177,16 @@ def predictions(found: Found) -> list[Prediction]:
     """One row per image, in the order of the table."""
     ids, names, labels = found.material.table.ids, found.class_names, found.material.labels
     s = found.sorted
+    given = found.given or tuple(names[label] if label >= 0 else "" for label in labels)
     return [
         Prediction(
             file_name=ids[row],
             class_name=names[s.class_ids[row]],
             known=bool(s.class_ids[row] < len(found.material.known)),
             confidence=round(float(s.confidence[row]), 4),
+            known_probability=round(float(s.known_probability[row]), 4),
             labeled=bool(labels[row] >= 0),
-            label=names[labels[row]] if labels[row] >= 0 else "",
+            label=given[row],
             outlier=bool(s.outlier[row]),
             suspected=bool(s.suggested[row] >= 0),
             suggested=names[s.suggested[row]] if s.suggested[row] >= 0 else "",
@@ -159,7 +198,9 @@ def predictions(found: Found) -> list[Prediction]:
     ]
 
 
-def report_data(folder: Path, settings: DiscoverSettings, found: Found) -> ReportData:
+def report_data(
+    folder: Path, settings: DiscoverSettings, found: Found, tree: ClassTree
+) -> ReportData:
     """What the page shows."""
     s, names = found.sorted, found.class_names
     suspected = [
@@ -174,6 +215,7 @@ def report_data(folder: Path, settings: DiscoverSettings, found: Found) -> Repor
             class_ids=s.class_ids,
             labeled=found.material.labels >= 0,
             confidence=s.confidence,
+            known_probability=s.known_probability,
             outlier=s.outlier,
             xy=found.xy,
             neighbors=found.neighbors,
@@ -184,6 +226,8 @@ def report_data(folder: Path, settings: DiscoverSettings, found: Found) -> Repor
         suspected=suspected,
         duplicates=[Duplicate(t.rows, t.kind) for t in found.twins],
         quarantine=[(bad.id, bad.reason) for bad in table.quarantine],
+        tree=tree,
+        threshold=settings.threshold,
         training=training_curves(read_log(folder / "log.jsonl")),
         settings={k: v for k, v in dataclasses.asdict(settings).items() if v is not None},
     )
@@ -193,7 +237,8 @@ def notes(settings: DiscoverSettings, found: Found) -> list[str]:
     """What a reader of the result must know."""
     number, entry = found.number, CATALOGUE[settings.backbone]
     told = [_number_note(settings, number)]
-    told.append(_reliability_note(found.reliability))
+    if not settings.update:
+        told.append(_reliability_note(found.reliability))
     if entry.supervised:
         told.append(
             f"The backbone {entry.name} was trained with ImageNet labels; classes like those of "
@@ -203,8 +248,15 @@ def notes(settings: DiscoverSettings, found: Found) -> list[str]:
 
 
 def _number_note(settings: DiscoverSettings, number: ClassNumber) -> str:
+    if settings.update:
+        return (
+            f"Images were added to {settings.update}, which now has {number.estimate} classes; "
+            "its own images stayed in theirs, and the confidence of new ones is measured as there."
+        )
     if settings.recut:
         return f"The images of {settings.recut} were sorted again, into {number.estimate} classes."
+    if settings.refit:
+        return f"The corrections of {settings.refit} were learned; classes: {settings.classes}."
     others = ", ".join(f"{name} {count}" for name, count in sorted(number.beside.items()))
     return (
         f"{number.estimate} classes were looked for (setting: {settings.classes}); between "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,29 +15,37 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from bacon_gcd import __version__
+from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import CATALOGUE, load_backbone
 from bacon_gcd.config import UserError, settings_from
 from bacon_gcd.data.images import ImageTable
+from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.files import read_json, sha256_of, write_atomic, write_json
 from bacon_gcd.methods import METHODS, build_method, settings_for
 from bacon_gcd.methods.base import Method, Predictor, Task
+from bacon_gcd.progress import progress
+from bacon_gcd.sorting import choose_side, fits_nowhere
 from bacon_gcd.train import load_state
 
 FORMAT = 1
+CHUNK = 256  # images that are sorted at a time
 WEIGHTS, FACTS, CARD = "model.safetensors", "model.json", "README.md"
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """One row per image."""
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """One entry per image."""
 
     ids: tuple[str, ...]
+    class_ids: npt.NDArray[np.int64]
     names: tuple[str, ...]
     known: npt.NDArray[np.bool_]
     confidence: npt.NDArray[np.float32]
+    outlier: npt.NDArray[np.bool_] | None
+    """Far from every class; None: the model has no radii to tell it by."""
 
 
 @dataclass(frozen=True)
@@ -55,26 +63,78 @@ class Model:
         """Class ids, probabilities and features of tokens."""
         return self.method.predictor()
 
-    def predict(self, table: ImageTable, *, workers: int = 0) -> Prediction:
-        """Sort the images of a table."""
-        from bacon_gcd.backbone.bank import FreshTokens
+    @property
+    def radii(self) -> npt.NDArray[np.float64] | None:
+        """(C,) distance to its nearest centroid beyond which an image is an outlier."""
+        stored = self.facts.get("radii")
+        return None if stored is None else np.array(stored, dtype=np.float64)
 
-        view = ViewSettings(kind="weak", image_size=self.backbone.image_size)
-        source = FreshTokens(table, np.arange(len(table)), self.backbone, view, workers=workers)
-        chunks = [
-            self.predictor.probabilities(
-                source.test(np.arange(start, min(start + 256, len(table))))
-            )
-            for start in range(0, len(table), 256)
-        ]
-        probabilities = np.concatenate(chunks)
-        classes = probabilities.argmax(axis=1)
-        return Prediction(
-            ids=table.ids,
+    @property
+    def threshold(self) -> float | None:
+        """Of the probability that makes an image known; None: the best class decides."""
+        return self.facts.get("threshold")
+
+    @torch.no_grad()
+    def features(self, source: TokenSource) -> Tensor:
+        """(N, D) unit features of images whose tokens are at hand."""
+        return torch.cat([self.predictor.features(tokens) for tokens in chunks(source)])
+
+    def predict(self, table: ImageTable, *, workers: int = 0) -> Answers:
+        """Sort the images of a table."""
+        return self.answer(table.ids, tokens_for(self.backbone, table, workers=workers))
+
+    @torch.no_grad()
+    def answer(self, ids: tuple[str, ...], source: TokenSource) -> Answers:
+        """Sort images whose tokens are at hand, a chunk at a time."""
+        probabilities, outlier = [], []
+        for tokens in chunks(source):
+            probabilities.append(self.predictor.probabilities(tokens))
+            if self.radii is not None:
+                features = self.predictor.features(tokens)
+                outlier.append(fits_nowhere(features, self.method.centroids, self.radii))
+        sure = np.concatenate(probabilities)
+        classes = choose_side(sure, self.method.task.n_known, self.threshold)
+        return Answers(
+            ids=ids,
+            class_ids=classes,
             names=tuple(self.class_names[c] for c in classes),
             known=classes < self.method.task.n_known,
-            confidence=probabilities.max(axis=1),
+            confidence=sure[np.arange(len(classes)), classes],
+            outlier=np.concatenate(outlier) if outlier else None,
         )
+
+
+def chunks(source: TokenSource) -> Iterator[Tensor]:
+    """Tokens of all images in order, some at a time, with a bar that shows the time left."""
+    with progress("sorting", len(source)) as advance:
+        for start in range(0, len(source), CHUNK):
+            tokens = source.test(np.arange(start, min(start + CHUNK, len(source))))
+            yield tokens
+            advance(len(tokens))
+
+
+def tokens_for(
+    backbone: Backbone, table: ImageTable, features: str | Path | None = None, *, workers: int
+) -> TokenSource:
+    """The trunk's tokens of a table's images, computed when asked for; or ready vectors of them."""
+    if isinstance(backbone, Vectors):
+        if features is None:
+            raise UserError("the run was made from ready vectors; give those of the new images too")
+        return ReadyTokens(_fitting(read_features(Path(features), table), backbone, features))
+    if features is not None:
+        raise UserError(f"{features}: the run has backbone {backbone.name} and reads images itself")
+    view = ViewSettings(kind="weak", image_size=backbone.image_size)
+    return FreshTokens(table, np.arange(len(table)), backbone, view, workers=workers)
+
+
+def _fitting(
+    vectors: npt.NDArray[np.float32], backbone: Backbone, path: str | Path
+) -> npt.NDArray[np.float32]:
+    if vectors.shape[1] != backbone.feature_dim:
+        raise UserError(
+            f"{path}: vectors of {vectors.shape[1]} values; the run has {backbone.feature_dim}"
+        )
+    return vectors
 
 
 def novel_names(n_novel: int) -> list[str]:
@@ -91,8 +151,14 @@ def save_model(
     backbone: Mapping[str, Any],
     class_names: Sequence[str],
     card: str,
+    radii: npt.ArrayLike | None = None,
+    threshold: float | None = None,
 ) -> None:
-    """Write the model; the JSON with the checksum goes last, so a readable model is whole."""
+    """Write the model; the JSON with the checksum goes last, so a readable model is whole.
+
+    radii: (C,) see `Model.radii`; without them the model cannot tell outliers.
+    threshold: see `Model.threshold`.
+    """
     state = {
         key: tensor.detach().contiguous()
         for key, tensor in method.state_dict().items()
@@ -108,6 +174,8 @@ def save_model(
         "task": dataclasses.asdict(method.task),
         "backbone": dict(backbone),
         "class_names": list(class_names),
+        "radii": None if radii is None else np.asarray(radii, dtype=np.float64).tolist(),
+        "threshold": threshold,
         "sha256": sha256_of(folder / WEIGHTS),
     }
     write_json(folder / FACTS, facts)

@@ -1,102 +1,159 @@
-"""Another number of classes for a finished run: its features are sorted again, untrained."""
+"""A finished run cut coarser or finer, or known and novel parted elsewhere; nothing is trained."""
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bacon_gcd.backbone.bank import ReadyTokens
-from bacon_gcd.class_number import ClassNumber, MergeTree
-from bacon_gcd.cluster import contingency, pair_up
+from bacon_gcd.class_number import ClassNumber
+from bacon_gcd.class_tree import ClassTree, read_tree
+from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError, settings_from
-from bacon_gcd.discover_run import DiscoverRun
+from bacon_gcd.discover_run import DiscoverRun, FoundClass
 from bacon_gcd.discovery import (
     Discovery,
+    Places,
+    checked_threshold,
     held_out,
     parse_classes,
-    refuse_impossible,
-    settle,
+    reliability_of,
     whole_or_nothing,
 )
 from bacon_gcd.duplicates import Twins
+from bacon_gcd.edits import Constraints, corrected
 from bacon_gcd.files import read_json
-from bacon_gcd.findings import NOVEL, DiscoverSettings, Found, write_run
-from bacon_gcd.material import Material, known_classes, read_table
+from bacon_gcd.findings import DiscoverSettings, Found, first_number, write_run
+from bacon_gcd.inputs import images_of
+from bacon_gcd.material import Material, known_classes
 from bacon_gcd.methods import build_method, settings_for
-from bacon_gcd.methods.base import Method, Task
+from bacon_gcd.methods.base import CENTROID_TEMPERATURE, Method, Task
 from bacon_gcd.model import Model, load_model
-from bacon_gcd.sorting import sort_images
+from bacon_gcd.sorting import Sorted, choose_side, sort_images, suspects
 
 IntArray = npt.NDArray[np.int64]
 UNTRAINED = "anchored-kmeans"
 
 
-def recut(run: str | Path, out: str | Path, *, classes: str | int) -> Discovery:
-    """Sort the images of a run into another number of classes; novel ones keep their names.
+def recut(
+    run: str | Path,
+    out: str | Path,
+    *,
+    classes: str | int | None = None,
+    threshold: float | None = None,
+) -> Discovery:
+    """Sort the images of a run into another number of classes, or by another threshold, or both.
 
-    A novel class goes on in the new class that holds most of it; classes without a predecessor get
-    numbers that were never used.
+    Fewer classes are whole classes joined, more are classes split, along the tree of the run; names
+    and ids stay, and new classes get numbers that were never used. With a threshold, images that
+    come to lie on the other side go to the likeliest class there; all others stay.
     """
     before = DiscoverRun.load(run)
-    wanted = parse_classes(str(classes))
-    if wanted is None or wanted[0] != wanted[1]:
-        raise UserError(f"--classes {classes}: to cut {run} again, give one number")
+    if classes is None and threshold is None:
+        raise UserError(f"to cut {run} again, give --classes N or --threshold T")
+    refuse_corrected(before)
+    n_classes = len(before.classes) if classes is None else one_number(classes, run)
     settings = settings_from(DiscoverSettings, before.config, where=str(before.folder))
-    settings = dataclasses.replace(settings, classes=str(classes), recut=str(before.folder))
+    settings = dataclasses.replace(
+        settings, classes=str(n_classes), recut=str(before.folder), refit=None, update=None
+    )
+    if threshold is not None:
+        settings = dataclasses.replace(settings, threshold=checked_threshold(threshold))
     with whole_or_nothing(Path(out)) as draft:
         shutil.copyfile(before.folder / "log.jsonl", draft / "log.jsonl")
-        write_run(draft, settings, sort_again(before, settings, wanted[0]))
+        found = sort_again(before, settings, n_classes, move=threshold is not None)
+        write_run(draft, settings, found)
+        if (said := Constraints.read(before.folder)) != Constraints():
+            said.write(draft)
     return Discovery(out)
 
 
-def sort_again(before: DiscoverRun, settings: DiscoverSettings, n_classes: int) -> Found:
-    """The stored features, neighbors and places on the map under new centroids."""
+def one_number(classes: str | int, run: str | Path) -> int:
+    """The number of classes; a run is not counted again."""
+    wanted = parse_classes(str(classes))
+    if wanted is None or wanted[0] != wanted[1]:
+        raise UserError(f"--classes {classes}: to cut {run} again, give one number")
+    return wanted[0]
+
+
+def refuse_corrected(before: DiscoverRun) -> None:
+    """Corrections that are not learned yet would be lost: the tree knows nothing of them."""
+    applied = corrected(before)
+    if (applied.rows, applied.classes) != (before.rows, before.classes):
+        raise UserError(
+            f"{before.folder}: has corrections; learn them first with: "
+            f"bacon discover --refit {before.folder} -o NEW"
+        )
+
+
+def sort_again(
+    before: DiscoverRun, settings: DiscoverSettings, n_classes: int, *, move: bool
+) -> Found:
+    """The stored features, neighbors and places on the map under other classes.
+
+    move: part known and novel by the threshold of the settings first.
+    """
+    n_rows, n_before = len(before.rows), len(before.classes)
+    tree = read_tree(before.folder / "tree.json", n_rows=n_rows, n_classes=n_before)
+    tree.hearts(n_classes)  # an impossible number is told before anything is loaded
     model = load_model(before.folder / "model")
     material = material_of(before, settings, model)
-    labels, n_known = material.labels, len(material.known)
-    n_unlabeled = int((labels < 0).sum())
-    refuse_impossible((n_classes, n_classes), settings.classes, n_known, n_unlabeled)
-    features = torch.from_numpy(np.array(before.features))
-    places = settle(
-        features, labels, held_out(settings, material), n_classes=n_classes, seed=settings.seed
-    )
-    row_of = {row.file_name: number for number, row in enumerate(before.rows)}
-    neighbors = np.array([[row_of[name] for name in row.neighbors] for row in before.rows])
-    found = sort_images(
-        features, labels, places.centroids, neighbors, temperature=places.temperature
-    )
+    features, centroids = torch.from_numpy(np.array(before.features)), model.method.centroids
+    confirmed = Constraints.read(before.folder).confirmed
+    certain = np.array([row.labeled or row.file_name in confirmed for row in before.rows])
+    if move:
+        shares = probabilities(features, centroids)
+        sides = choose_side(shares, len(material.known), settings.threshold)
+        tree = with_moved(tree, features, np.where(certain, -1, sides), before=before.classes)
+    hearts = class_hearts(tree, n_classes, n_before=n_before)
+    cut = tree.renumbered(hearts)
+    class_ids = cut.cut(n_classes)
+    labels = np.where(material.labels >= 0, class_ids, -1).astype(np.int64)
+    material = dataclasses.replace(material, labels=labels)
+    held = held_out(settings, material)
+    reliability = reliability_of(features, labels, held, n_classes=n_classes, seed=settings.seed)
+    places = Places(centroids_of(features, unit(centroids), tree, hearts), reliability)
     method = untrained(model, material, n_classes)
     method.centroids = places.sharpened()
-    numbers = kept_numbers(before, found.class_ids - n_known, n_classes - n_known)
-    stored = read_json(before.folder / "tree.json")
-    merges = np.array(stored["merges"], dtype=np.float64).reshape(-1, 4)
-    tree = MergeTree(np.array(stored["members"], dtype=np.int64), merges)
-    twins = read_json(before.folder / "duplicates.json")
+    neighbors, twins = near_and_same(before)
     return Found(
         material=material,
         method=method,
         name=UNTRAINED,
-        number=ClassNumber(n_classes, (n_classes, n_classes), {}, tree),
+        number=ClassNumber(n_classes, (n_classes, n_classes), {}),
         features=features,
-        sorted=found,
+        sorted=sorted_as(class_ids, features, material, places, neighbors),
         neighbors=neighbors,
         xy=np.array([[row.x, row.y] for row in before.rows], dtype=np.float32),
-        twins=[Twins(t["kind"], tuple(row_of[name] for name in t["files"])) for t in twins],
+        twins=twins,
         reliability=places.reliability,
-        novel=numbers,
-        next_novel=before.next_novel,
+        novel=(),
+        next_novel=before.next_novel + int((hearts >= n_before).sum()),
+        kept=kept_classes(before, hearts),
+        tree=cut,
+        certain=certain,
+        given=tuple(row.label for row in before.rows),
     )
 
 
+def near_and_same(before: DiscoverRun) -> tuple[IntArray, list[Twins]]:
+    """(N, K) neighbors of each row, and duplicates, as the run has them."""
+    row_of = {row.file_name: number for number, row in enumerate(before.rows)}
+    neighbors = np.array([[row_of[name] for name in row.neighbors] for row in before.rows])
+    stored = read_json(before.folder / "duplicates.json")
+    return neighbors, [Twins(t["kind"], tuple(row_of[n] for n in t["files"])) for t in stored]
+
+
 def material_of(before: DiscoverRun, settings: DiscoverSettings, model: Model) -> Material:
-    """The images of the run, which must still be what they were."""
-    table = read_table(Path(settings.source), Path(settings.labels) if settings.labels else None)
+    """The images of the run, which must still be what they were; labels are places of classes."""
+    table = images_of(settings)
     labels, known = known_classes(table)
     given = tuple(known[label] if label >= 0 else "" for label in labels)
     if [(row.file_name, row.label) for row in before.rows] != list(
@@ -106,38 +163,108 @@ def material_of(before: DiscoverRun, settings: DiscoverSettings, model: Model) -
             f"{settings.source}: images or labels are not those of {before.folder} any more; "
             "sort them anew with: bacon discover"
         )
+    place = {each.name: number for number, each in enumerate(before.classes)}
+    held = [place[row.class_name] if row.labeled else -1 for row in before.rows]
+    names = tuple(each.name for each in before.classes if each.known)
     tuned = str(model.facts["backbone"]["tuned"])
     tokens = ReadyTokens(np.array(before.features))
-    return Material(table, labels, known, model.backbone, tuned, tokens)
+    return Material(table, np.array(held, dtype=np.int64), names, model.backbone, tuned, tokens)
+
+
+def probabilities(features: Tensor, centroids: Tensor) -> npt.NDArray[np.float32]:
+    """(N, C) as the model tells them; the length of its centroids is how sure it is."""
+    return (features @ centroids.T / CENTROID_TEMPERATURE).softmax(dim=1).numpy()
+
+
+def with_moved(
+    tree: ClassTree, features: Tensor, sides: IntArray, *, before: Sequence[FoundClass]
+) -> ClassTree:
+    """Images that change sides go to the nearest part of their new class; all others stay.
+
+    sides: (N,) class of each image under the threshold, -1 = it stays.
+    """
+    known = np.array([each.known for each in before])
+    hearts = tree.hearts(len(before))
+    moving = np.flatnonzero((sides >= 0) & (known[sides] != known[hearts[tree.members]]))
+    cosines = (features[moving] @ unit(part_means(features, tree.members, tree.n_parts)).T).numpy()
+    inside = hearts[None] == sides[moving, None]
+    members = tree.members.copy()
+    members[moving] = np.where(inside, cosines, -np.inf).argmax(axis=1)
+    return dataclasses.replace(tree, members=members)
+
+
+def part_means(features: Tensor, members: IntArray, n_parts: int) -> Tensor:
+    """(P, D) mean of the rows of each part; zero where there are none."""
+    total = features.new_zeros(n_parts, features.shape[1])
+    sizes = torch.from_numpy(np.bincount(members, minlength=n_parts)).clamp_min(1)
+    return total.index_add_(0, torch.from_numpy(members), features) / sizes[:, None]
+
+
+def class_hearts(tree: ClassTree, n_classes: int, *, n_before: int) -> IntArray:
+    """(C,) the heart of each class: those there were in their order, then new ones by size."""
+    hearts = np.unique(tree.hearts(n_classes))
+    sizes = np.bincount(tree.cut(n_classes), minlength=tree.n_parts)
+    new = hearts[hearts >= n_before]
+    return np.concatenate([hearts[hearts < n_before], new[np.argsort(-sizes[new], kind="stable")]])
+
+
+def centroids_of(features: Tensor, centroids: Tensor, tree: ClassTree, hearts: IntArray) -> Tensor:
+    """(C, D) unit rows: a class of the same parts stays where it is, others are the mean of theirs.
+
+    centroids: (C before, D) unit rows.
+    """
+    was, now = tree.hearts(len(centroids)), tree.hearts(len(hearts))
+    means = unit(part_means(features, tree.cut(len(hearts)), tree.n_parts))
+    same = [np.array_equal(was == heart, now == heart) for heart in hearts]
+    return torch.stack(
+        [centroids[h] if kept else means[h] for h, kept in zip(hearts, same, strict=True)]
+    )
+
+
+def sorted_as(
+    class_ids: IntArray, features: Tensor, material: Material, places: Places, neighbors: IntArray
+) -> Sorted:
+    """Every image in the class it is told to be in, and as sure of it as the model is."""
+    labels = material.labels
+    found = sort_images(
+        features,
+        labels,
+        places.centroids,
+        neighbors,
+        temperature=places.temperature,
+        n_known=len(material.known),
+    )
+    shares = probabilities(features, places.sharpened())
+    sure = shares[np.arange(len(labels)), class_ids].astype(np.float64)
+    return dataclasses.replace(
+        found,
+        class_ids=class_ids,
+        confidence=np.where(labels >= 0, 1.0, sure),
+        suggested=suspects(labels, class_ids, neighbors),
+    )
+
+
+def kept_classes(before: DiscoverRun, hearts: IntArray) -> tuple[FoundClass, ...]:
+    """The class of each heart: the one there was, or a new one with an unused id and number."""
+    known = tuple(each.name for each in before.classes if each.known)
+    usual = len(known) + before.next_novel - first_number(known)
+    used = Constraints.read(before.folder).next_id
+    first_id = max([usual, used, *(each.id + 1 for each in before.classes)])
+    n_before = len(before.classes)
+    new = (
+        FoundClass(first_id + n, f"novel_{before.next_novel + n:03d}", known=False)
+        for n in range(len(hearts))
+    )
+    return tuple(before.classes[h] if h < n_before else next(new) for h in hearts)
 
 
 def untrained(model: Model, material: Material, n_classes: int) -> Method:
     """The model's features with room for another number of centroids."""
     labels, n_known = material.labels, len(material.known)
-    counts = np.bincount(labels[labels >= 0], minlength=n_known)
+    counts = np.bincount(labels[(labels >= 0) & (labels < n_known)], minlength=n_known)
     task = Task(n_classes, n_known, tuple(counts.tolist()), len(labels), 0)
     method = build_method(UNTRAINED, task, model.backbone, settings_for(UNTRAINED, changes={}))
     tail = model.method.get_submodule("tail" if hasattr(model.method, "tail") else "contrast_tail")
     own: nn.Module = method.get_submodule("tail")
     own.load_state_dict(tail.state_dict())
     return method.eval()
-
-
-def kept_numbers(before: DiscoverRun, novel: IntArray, n_novel: int) -> tuple[int, ...]:
-    """The number of each new novel class: that of the old one most of it comes from, or unused.
-
-    novel: (N,) new novel class of each row, below 0 for images of known classes.
-    """
-    old = [c.name for c in before.classes if not c.known]
-    place = {name: number for number, name in enumerate(old)}
-    was = np.array([place.get(row.class_name, -1) for row in before.rows])
-    both = (was >= 0) & (novel >= 0)
-    shared = contingency(was[both], novel[both], n_clusters=len(old), n_classes=n_novel)
-    heir = pair_up(shared) if shared.size else np.empty(0, dtype=np.int64)
-    numbers = {
-        int(new): int(found[1])
-        for name, new, row in zip(old, heir, shared, strict=False)
-        if new >= 0 and row[new] > 0 and (found := NOVEL.fullmatch(name))
-    }
-    unused = iter(range(before.next_novel, before.next_novel + n_novel))
-    return tuple(numbers[c] if c in numbers else next(unused) for c in range(n_novel))

@@ -27,6 +27,7 @@ from bacon_gcd.data.views import ViewSettings, strong_settings
 from bacon_gcd.files import write_atomic
 from bacon_gcd.methods import METHODS, build_method, preset_of, recipe_for, settings_for
 from bacon_gcd.methods.base import Method, Recipe, Task
+from bacon_gcd.methods.trssl import NEEDS_FRESH
 
 IntArray = npt.NDArray[np.int64]
 PROTOCOL = "bacon-gcd protocol 1"
@@ -87,6 +88,8 @@ def resolve(
         raise UserError(f"dataset {settings.dataset!r} is not known; choose from {names}")
     preset = preset_of(settings.method, settings.preset)
     own = settings_for(settings.method, preset=preset, changes=changes)
+    if getattr(own, "mix", None) == "pixels" and settings.views != FRESH:
+        raise UserError(f"views {settings.views!r}: {NEEDS_FRESH}")
     if preset == "released" and settings.dataset in BENCHMARKS:
         rate = BENCHMARKS[settings.dataset].learning_rate
         recipe = {"learning_rate": rate} | {k: v for k, v in recipe.items() if v is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +28,13 @@ class Sorted:
     class_ids: IntArray
     confidence: FloatArray
     """1 for labeled images: they never leave their class."""
+    known_probability: FloatArray
+    """How likely it is that the class is a known one; 1 for labeled images."""
     outlier: BoolArray
     suggested: IntArray
     """The class a labeled image looks like, if that is not its own; -1 otherwise."""
+    radii: FloatArray
+    """(C,) distance to its nearest centroid beyond which an image is an outlier."""
 
 
 def by_size(features: Tensor, labels: IntArray, centroids: Tensor, *, n_known: int) -> Tensor:
@@ -48,6 +53,8 @@ def sort_images(
     neighbors: IntArray,
     *,
     temperature: float,
+    n_known: int | None = None,
+    threshold: float | None = None,
 ) -> Sorted:
     """Nearest centroid for unlabeled images, their own class for labeled ones.
 
@@ -56,18 +63,70 @@ def sort_images(
         labels: (N,) known class, -1 = unlabeled.
         centroids: (C, D) unit rows.
         neighbors: (N, K) the most similar rows of each.
+        n_known: the first classes are known; those that have a label, unless given.
+        threshold: see `choose_side`.
     """
+    n_known = int(labels.max(initial=-1)) + 1 if n_known is None else n_known
     cosines = features @ centroids.T
-    sure, nearest = (part.numpy() for part in (cosines / temperature).softmax(dim=1).max(dim=1))
+    probabilities = (cosines / temperature).softmax(dim=1).numpy()
     labeled = labels >= 0
-    class_ids = np.where(labeled, labels, nearest).astype(np.int64)
-    away = 1 - cosines.numpy()[np.arange(len(labels)), class_ids].astype(np.float64)
+    class_ids = np.where(labeled, labels, choose_side(probabilities, n_known, threshold))
+    home = np.where(labeled, labels, cosines.argmax(dim=1).numpy())
+    away = distances(cosines, home)
+    limits = radii(away, home, len(centroids))
+    sure = probabilities[np.arange(len(labels)), class_ids]
     return Sorted(
         class_ids,
         np.where(labeled, 1.0, sure).astype(np.float64),
-        away > radii(away, class_ids, len(centroids))[class_ids],
+        np.where(labeled, 1.0, probability_known(probabilities, n_known)),
+        away > limits[home],
         suspects(labels, class_ids, neighbors),
+        limits,
     )
+
+
+def probability_known(probabilities: npt.NDArray[np.floating[Any]], n_known: int) -> FloatArray:
+    """(N,) summed over the known classes, which are the first of the (N, C) columns."""
+    total: FloatArray = probabilities[:, :n_known].sum(axis=1, dtype=np.float64)
+    return total.clip(0.0, 1.0)
+
+
+def choose_side(
+    probabilities: npt.NDArray[np.floating[Any]], n_known: int, threshold: float | None
+) -> IntArray:
+    """(N,) class ids: known or novel first, then the best class of that side. Ours.
+
+    An image is known if its known classes together have at least `threshold` of the probability.
+    Without a threshold, or where one side has no class, the best class of all is taken.
+
+    probabilities: (N, C), the known classes first.
+    """
+    if threshold is None or not 0 < n_known < probabilities.shape[1]:
+        return np.asarray(probabilities.argmax(axis=1), dtype=np.int64)
+    known = probability_known(probabilities, n_known) >= threshold
+    best_known = probabilities[:, :n_known].argmax(axis=1)
+    best_novel = n_known + probabilities[:, n_known:].argmax(axis=1)
+    return np.asarray(np.where(known, best_known, best_novel), dtype=np.int64)
+
+
+def distances(cosines: Tensor, class_ids: IntArray) -> FloatArray:
+    """(N,) 1 - cosine of each row with the centroid of this class."""
+    own = cosines.gather(1, torch.from_numpy(class_ids)[:, None])[:, 0]
+    return 1 - own.double().numpy()
+
+
+def class_radii(features: Tensor, labels: IntArray, centroids: Tensor) -> FloatArray:
+    """(C,) radii of the classes of (N, D) unit features; labeled rows count in their own class."""
+    cosines = features @ unit(centroids).T
+    home = np.where(labels >= 0, labels, cosines.argmax(dim=1).numpy())
+    return radii(distances(cosines, home), home, len(centroids))
+
+
+def fits_nowhere(features: Tensor, centroids: Tensor, limits: FloatArray) -> BoolArray:
+    """(N,) rows that lie outside the radius even of their nearest class."""
+    cosines = features @ unit(centroids).T
+    home = cosines.argmax(dim=1).numpy()
+    return np.asarray(distances(cosines, home) > limits[home])
 
 
 def radii(away: FloatArray, class_ids: IntArray, n_classes: int) -> FloatArray:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.backbone.bank import TokenSource
+from bacon_gcd.backbone.sources import FreshTokens, TokenSource
 from bacon_gcd.checkpoint import optimizer_tensors, restore_optimizers
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.batches import Batch, sample_epoch
@@ -193,12 +194,15 @@ class Trainer:
     def batch(self, positions: IntArray) -> Batch:
         """Tokens of the views of those images, from the bank or fresh: the step cannot tell."""
         number = self.position.epoch * 1_000_000 + self.position.step
-        tokens = self.data.source.batch(positions, self.method.views, seed=self.seed, step=number)
+        source, views = self.data.source, self.method.views
+        draw = {"seed": self.seed, "step": number}
+        mix = partial(source.mixed, positions, views) if isinstance(source, FreshTokens) else None
         return Batch(
-            tokens=tokens,
+            tokens=source.batch(positions, views, **draw),
             labels=torch.from_numpy(self.data.labels[positions]),
             image_ids=torch.from_numpy(positions),
             seed=int(np.random.default_rng([self.seed, number]).integers(2**62)),
+            mix_pixels=mix and partial(mix, **draw),
         )
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -241,8 +245,9 @@ def optimizer_for(group: Group, recipe: Recipe) -> torch.optim.Optimizer:
     ]
     choose("optimizer", recipe.optimizer, ["sgd", "adam"])
     if recipe.optimizer == "adam":
-        return torch.optim.Adam(parts, lr=recipe.learning_rate)
-    return torch.optim.SGD(parts, lr=recipe.learning_rate, momentum=recipe.momentum)
+        return torch.optim.Adam(parts, lr=recipe.learning_rate, fused=True)
+    # One pass over weights, gradients and momentum instead of four: memory is the limit here.
+    return torch.optim.SGD(parts, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

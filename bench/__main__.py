@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-BENCHMARKS = ("kmeans", "bank", "resnet", "methods", "step")
+BENCHMARKS = ("kmeans", "bank", "resnet", "methods", "step", "discover", "classes")
 
 
 def main() -> None:

@@ -1,8 +1,11 @@
 """Small reports for tests: eleven images in three classes, friendly or hostile."""
 
+from dataclasses import replace
+
 import numpy as np
 from PIL import Image
 
+from bacon_gcd.class_tree import ClassTree, Join
 from bacon_gcd.report.contents import (
     ClassInfo,
     Duplicate,
@@ -41,6 +44,7 @@ def sample(names=("cat", "dog", "novel_000"), ids=None, **changes) -> ReportData
         class_ids=class_ids,
         labeled=labeled,
         confidence=np.linspace(0.2, 0.95, n),
+        known_probability=np.where(labeled, 1.0, 1.05 - 0.1 * np.arange(n)),
         outlier=np.arange(n) == 2,
         xy=np.stack([np.cos(angle), np.sin(angle)], axis=1),
         neighbors=np.stack([(np.arange(n) + 1) % n, (np.arange(n) + 2) % n], axis=1),
@@ -61,9 +65,24 @@ def sample(names=("cat", "dog", "novel_000"), ids=None, **changes) -> ReportData
         "suspected": [Suspect(0, names[0], names[1])],
         "duplicates": [Duplicate([1, 5], "exact")],
         "quarantine": [("bad.jpg", "truncated")],
+        "tree": sample_tree(),
         "settings": {"seed": 0, "train": {"epochs": 3}},
     }
     return ReportData(**(values | changes))
+
+
+def sample_tree() -> ClassTree:
+    """Parts 3 and 4 are split off from cat and novel_000; three classes never join further."""
+    members = np.array([0, 0, 3, 3, 1, 1, 1, 2, 2, 4, 4])
+    return ClassTree(members, 5, (Join(0, 3, 0.2), Join(2, 4, 0.3)))
+
+
+def two_novel() -> ReportData:
+    """One known class and two novel ones that can be joined."""
+    data = sample(names=("cat", "novel_000", "novel_001"))
+    classes = [info._replace(known=number == 0) for number, info in enumerate(data.classes)]
+    tree = ClassTree(data.tree.members, 5, (*data.tree.joins, Join(2, 1, 0.6)))
+    return replace(data, classes=classes, tree=tree)
 
 
 def hostile() -> ReportData:

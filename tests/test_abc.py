@@ -1,7 +1,5 @@
-import pytest
 import torch
 
-from bacon_gcd.config import UserError
 from bacon_gcd.pseudo_labels import balanced_keep_rates
 from tests.method_runs import batch_of, trainer_for
 from tests.planted import planted
@@ -39,8 +37,6 @@ def test_an_explicit_prior_reaches_the_unlabeled_rates_of_all_classes(monkeypatc
     trainer.method.terms(batch_of("abc", problem))
     torch.testing.assert_close(seen["rates"], balanced_keep_rates(counts, 6, progress=0.5))
     assert (seen["labeled_rates"][4:] == 1).all()
-    with pytest.raises(UserError, match="oracle"):
-        trainer_for("abc", problem, prior="oracle")
 
 
 def test_the_balanced_head_answers_and_both_heads_train_the_tail():

@@ -200,11 +200,6 @@ def test_counts_are_estimated_again_every_r_epochs_only():
     assert asked == [0, 10, 20]
 
 
-def test_an_oracle_must_be_handed_over_by_name():
-    with pytest.raises(UserError, match="oracle"):
-        bacon(planted(), replace(SMALL, prior="oracle"))
-
-
 @pytest.mark.parametrize("style", ["S", "O"])
 def test_training_on_planted_clusters_finds_them(style):
     problem = planted(spread=0.5, epochs=15)

@@ -6,14 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bacon_gcd.class_number import (
-    MergeTree,
-    _parts_per_claimed,
-    count_classes,
-    merge_tree,
-    pair_score,
-)
+from bacon_gcd.class_number import MergeTree, count_classes, merge_tree
 from bacon_gcd.config import UserError
+from bacon_gcd.novel_parts import Parts, count_novel, fold_errors, pair_score
 
 
 def plant(n_classes, n_known, *, n_max=60, ratio=10, spread=0.5, share=0.5, seed=0):
@@ -105,13 +100,39 @@ def test_a_class_of_one_label_can_only_be_mixed():
     assert pair_score(np.array([[4, 1]])) < 1
 
 
+def on_a_circle(sizes, hits, degrees):
+    """Parts of two known classes, by their place on a circle."""
+    turns = np.deg2rad(degrees)
+    return Parts(np.array(sizes), np.array(hits), np.column_stack([np.cos(turns), np.sin(turns)]))
+
+
 def test_parts_without_their_share_of_labels_are_novel():
-    visible, sizes = np.array([5, 4, 0, 1]), np.array([10, 8, 9, 10])
-    assert _parts_per_claimed(visible, sizes, 0.6) == 4 / 2
-    assert _parts_per_claimed(visible, sizes, 0.1) == 4 / 3
-    lone = _parts_per_claimed(np.append(visible, 0), np.append(sizes, 1), 0.6)
-    assert lone == 4 / 2, "a part of one image is no class"
-    assert _parts_per_claimed(np.zeros(3, int), np.array([4, 4, 4]), 0.6) == 3 / 3
+    hits = [[5, 0], [0, 4], [0, 0], [0, 1]]
+    parts = on_a_circle([10, 8, 9, 10], hits, [0, 90, 180, 270])
+    assert parts.claimed(0.6).tolist() == [True, True, False, False]
+    assert parts.claimed(0.1).tolist() == [True, True, False, True]
+    unlabeled = on_a_circle([4, 4], [[0, 0], [0, 0]], [0, 90])
+    assert not unlabeled.claimed(0.6).any()
+
+
+def test_novel_parts_are_merged_as_far_as_known_ones():
+    # Two parts of each known class lie 10 degrees apart, so do two pairs of novel parts.
+    known = [[5, 0], [5, 0], [0, 5], [0, 5]]
+    degrees = [0, 10, 60, 70, 120, 130, 200, 210]
+    parts = on_a_circle([10] * 8, known + [[0, 0]] * 4, degrees)
+    assert count_novel(parts, 0.5).best == 2
+    apart = on_a_circle([10] * 8, known + [[0, 0]] * 4, [*degrees[:4], 120, 165, 210, 255])
+    assert count_novel(apart, 0.5).best == 4
+    lone = on_a_circle([*[10] * 8, 1], known + [[0, 0]] * 5, [*degrees, 300])
+    assert count_novel(lone, 0.5).best == 2, "a part of one image is no class"
+
+
+def test_classes_held_out_as_if_novel_are_counted_right_when_parts_are_classes():
+    degrees = np.repeat(np.arange(6) * 60.0, 2) + np.tile([0.0, 6.0], 6)
+    hits = np.repeat(4 * np.eye(6, dtype=int), 2, axis=0)
+    turns = np.deg2rad(degrees)
+    parts = Parts(hits.sum(axis=1), hits, np.column_stack([np.cos(turns), np.sin(turns)]))
+    np.testing.assert_array_equal(fold_errors(parts, np.arange(6), seed=0), 0)
 
 
 def test_every_cut_of_the_tree_is_a_coarsening_of_the_next():
@@ -134,10 +155,8 @@ def test_the_tree_cut_at_the_planted_number_is_the_planted_classes():
     assert len({(int(a), int(b)) for a, b in zip(tree.cut(5), true, strict=True)}) == 5
 
 
-def test_a_tree_goes_through_plain_values():
+def test_a_tree_is_cut_as_its_merges_say():
     tree = MergeTree(np.array([0, 1, 2, 0]), np.array([[0, 2, 0.5, 2], [1, 3, 0.75, 3]]))
-    plain = tree.as_dict()
-    assert plain == {"members": [0, 1, 2, 0], "merges": [[0, 2, 0.5, 2], [1, 3, 0.75, 3]]}
     np.testing.assert_array_equal(tree.cut(2), [1, 0, 1, 1])
 
 

@@ -2,46 +2,23 @@ import numpy as np
 import pytest
 import torch
 
-from bacon_gcd.config import UserError
-from bacon_gcd.methods.darp import held_out, spread_counts, without_labeled
 from tests.method_runs import batch_of, trainer_for
 from tests.planted import planted
-
-
-def test_known_classes_keep_their_labeled_shape_and_novel_ones_get_an_even_share():
-    counts = spread_counts(torch.tensor([30.0, 10.0]), 4, 80)
-    assert counts.tolist() == [30.0, 10.0, 20.0, 20.0]
-    assert spread_counts(torch.tensor([3.0, 0.0]), 2, 10).sum() == pytest.approx(10)
-    assert spread_counts(torch.empty(0), 4, 8).tolist() == [2.0] * 4
-
-
-def test_true_sizes_lose_what_is_labeled():
-    left = without_labeled(torch.tensor([10.0, 4, 6]), torch.tensor([5.0, 4]), 11)
-    assert left.tolist() == [5.0, 0.0, 6.0]
-    clipped = without_labeled(torch.tensor([10.0, 3, 6]), torch.tensor([5.0, 4]), 22)
-    assert clipped.tolist() == [10.0, 0.0, 12.0]
-
-
-def test_at_most_half_of_a_class_is_held_out():
-    labels = torch.tensor([0, 1, 0, 0, -1, 0, 0, 2, -1, 2])
-    assert held_out(labels, most=10).nonzero().squeeze(1).tolist() == [0, 2, 7]
-    assert held_out(labels, most=1).nonzero().squeeze(1).tolist() == [0, 7]
-    assert not held_out(torch.full((3,), -1), most=1).any()
 
 
 def test_refined_pseudo_labels_have_the_target_sizes():
     problem = planted(epochs=2)
     trainer = trainer_for("darp", problem)
     trainer.run()
-    tables, counts = trainer.method.tables, trainer.method.unlabeled_counts
+    method, counts = trainer.method, trainer.method.sizes.counts
     free = torch.from_numpy(problem.data.labels < 0)
-    assert torch.equal(tables.unlabeled, free)
+    assert torch.equal(method.unlabeled, free)
     assert counts.sum() == pytest.approx(int(free.sum()))
-    refined = tables.refined[free]
+    refined = method.refined[free]
     torch.testing.assert_close(refined.sum(1), torch.ones(len(refined)))
     torch.testing.assert_close(refined.sum(0), counts, rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(tables.predictions[free].sum(0), counts, atol=0.5)
-    assert (tables.refined[~free] == 1 / 6).all()
+    assert not torch.allclose(method.predictions[free].sum(0), counts, atol=0.5)
+    assert (method.refined[~free] == 1 / 6).all()
 
 
 def test_the_table_keeps_the_last_weak_prediction_of_an_image():
@@ -51,7 +28,7 @@ def test_the_table_keeps_the_last_weak_prediction_of_an_image():
     batch = batch_of("darp", problem, [5, 7, 5])
     trainer.method.terms(batch)
     weak = (trainer.method.live(batch.view(0)) / 0.1).softmax(1).detach()
-    table = trainer.method.tables.predictions
+    table = trainer.method.predictions
     torch.testing.assert_close(table[[5, 7]], weak[[2, 1]])
     untouched = np.setdiff1d(np.arange(len(table)), [5, 7])
     assert (table[untouched] == 1 / 6).all()
@@ -78,14 +55,14 @@ def test_other_sources_of_the_sizes_find_the_planted_ones(prior):
     unlabeled = problem.counts - labeled
     if prior == "confusion":
         trainer.run()
-        assert trainer.method.n_estimates > 0
-        assert trainer.method.tables.held_out.sum() > 0
-        known = trainer.method.known_estimate.numpy()
+        assert trainer.method.sizes.n_estimates > 0
+        assert trainer.method.sizes.held_out.sum() > 0
+        known = trainer.method.sizes.known.numpy()
         # Novel images look like known ones, so the estimate is of all unlabeled images.
         assert known.sum() == pytest.approx(unlabeled.sum(), rel=1e-3)
     else:
         trainer.method.refresh(0, trainer.probe)
-        found = trainer.method.unlabeled_counts.numpy()
+        found = trainer.method.sizes.counts.numpy()
         assert found[:4].tolist() == pytest.approx(unlabeled[:4].tolist())
         assert sorted(found[4:]) == pytest.approx(sorted(unlabeled[4:]))
 
@@ -94,12 +71,7 @@ def test_held_out_labels_teach_nothing():
     problem = planted(epochs=2)
     trainer = trainer_for("darp", problem, prior="confusion")
     trainer.method.refresh(0, trainer.probe)
-    kept = trainer.method.tables.held_out.nonzero().squeeze(1).numpy()
+    kept = trainer.method.sizes.held_out.nonzero().squeeze(1).numpy()
     assert len(kept) > 0
     terms = trainer.method.terms(batch_of("darp", problem, kept))
     assert terms["classify/supervised"] == 0.0
-
-
-def test_an_oracle_must_be_handed_over_by_name():
-    with pytest.raises(UserError, match="oracle"):
-        trainer_for("darp", prior="oracle")

@@ -26,8 +26,8 @@ def test_the_csv_has_the_agreed_columns_and_joins_neighbors(tmp_path):
     with path.open(newline="") as file:
         first = next(csv.DictReader(file))
     assert list(first) == [
-        *("file_name", "class", "known", "confidence", "labeled", "label", "outlier"),
-        *("suspected", "suggested", "x", "y", "neighbors"),
+        *("file_name", "class", "known", "confidence", "known_probability", "labeled", "label"),
+        *("outlier", "suspected", "suggested", "x", "y", "neighbors"),
     ]
     assert first["file_name"] == "in/0_0.png"
     assert (first["known"], first["outlier"], first["neighbors"]) == ("true", "false", "in/0_1.png")

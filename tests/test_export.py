@@ -39,7 +39,7 @@ def tree(folder):
 
 def go(run, to, how="copy"):
     loaded = DiscoverRun.load(run)
-    return export(plan_export(loaded, how=how), to, root=loaded.root)
+    return export(plan_export(loaded, how=how), to, roots=loaded.roots)
 
 
 @pytest.mark.parametrize(

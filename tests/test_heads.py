@@ -156,10 +156,32 @@ def test_the_small_projector_gives_unit_vectors():
     torch.testing.assert_close(z.norm(dim=1), torch.ones(3))
 
 
+def test_a_slow_copy_is_quick_at_first_and_slow_in_the_end():
+    assert heads.early_decay(1, final=0.999) == pytest.approx(2 / 11)
+    assert heads.early_decay(90, final=0.999) == pytest.approx(0.91)
+    assert heads.early_decay(10**6, final=0.999) == 0.999
+
+
+def test_the_slow_copy_counts_its_steps_and_keeps_the_count():
+    live = nn.Linear(1, 1, bias=False)
+    slow = heads.Ema(live)
+    start = slow.module.weight.clone()
+    with torch.no_grad():
+        live.weight.add_(1.0)
+    slow.update(live)
+    torch.testing.assert_close(slow.module.weight, start + 9 / 11)
+    again = heads.Ema(live)
+    again.load_state_dict(slow.state_dict())
+    for copied in (slow, again):
+        copied.update(live)
+        assert int(copied.steps) == 2
+        torch.testing.assert_close(copied.module.weight, start + 1 - (2 / 11) * (3 / 12))
+
+
 def test_the_slow_copy_follows_and_shrinks_the_live_weights():
     live = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     live[1].weight.requires_grad_(False)
-    slow = heads.Ema(live, decay=0.9)
+    slow = heads.Ema(live, decay=0.1)  # below what the first step allows: this one holds
     assert not any(p.requires_grad for p in slow.parameters())
     start, before = live[0].weight.detach().clone(), live[1].weight.detach().clone()
     with torch.no_grad():
@@ -167,7 +189,7 @@ def test_the_slow_copy_follows_and_shrinks_the_live_weights():
         live[1].running_mean.fill_(5.0)
     moved = live[0].weight.detach().clone()
     slow.update(live, shrink=0.25)
-    torch.testing.assert_close(slow.module[0].weight, 0.9 * start + 0.1 * moved)
+    torch.testing.assert_close(slow.module[0].weight, 0.1 * start + 0.9 * moved)
     torch.testing.assert_close(live[0].weight.detach(), 0.75 * moved)
     assert torch.equal(live[1].weight, before)  # frozen weights do not shrink
     assert (slow.module[1].running_mean == 5).all()

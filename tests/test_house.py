@@ -10,7 +10,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "bacon_gcd"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Rooms whose public functions are mathematics: each must say where it comes from.
-EQUATION_ROOMS = ["losses", "pseudo_labels", "objectives", "distribution"]
+EQUATION_ROOMS = ["losses", "alignment", "pseudo_labels", "objectives", "distribution"]
+EQUATION_ROOMS += ["class_sizes"]
 SOURCES = re.compile(
     r"Eq\. ?\(|§|\bApp\b|\bspec\b|\bours\b|Algorithm|Claim"
     r"|SimGCD|ORCA|OpenCon|TRSSL|\bABC\b|DARP|\bGCD\b|FixMatch|Sinkhorn|mixup|Hungarian",

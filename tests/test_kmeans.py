@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from bacon_gcd.methods.kmeans import class_slots
 from tests.method_runs import only, trainer_for
@@ -46,3 +47,19 @@ def test_fewer_images_than_classes_leave_classes_empty():
     trainer = trainer_for("kmeans", problem)
     trainer.method.place_centroids(trainer.probe)
     assert (trainer.method.centroids.norm(dim=1) > 0).sum() == 4
+
+
+def test_the_two_methods_are_one_with_a_switch():
+    problem = planted(n_classes=12, n_known=2, spread=2.0)
+
+    def placed(name, **changes):
+        trainer = trainer_for(name, problem, **changes)
+        trainer.method.place_centroids(trainer.probe)
+        return trainer.method
+
+    plain, anchored = placed("kmeans"), placed("anchored-kmeans")
+    switched, quick = placed("kmeans", anchored=True), placed("anchored-kmeans", restarts=1)
+    assert (plain.headline, anchored.headline) == ("test_kmeans", "inductive")
+    assert switched.headline == "inductive"
+    assert torch.equal(switched.centroids, anchored.centroids)
+    assert not torch.equal(quick.centroids, anchored.centroids)

@@ -258,6 +258,8 @@ OTHERS = {
         "shrink": 0.01,
     },
 }
+# Settings that change the score or need pixels: tested in test_gcd and test_trssl.
+ELSEWHERE = {"gcd": {"clustering"}, "trssl": {"mix"}}
 # What another setting needs in order to matter: pseudo-labels must be sure, priors be asked.
 GIVEN = {
     "abc": {"threshold": 0.4},
@@ -288,7 +290,27 @@ def test_every_setting_changes_the_run(name, setting):
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_setting_is_left_out_of_that(name):
     names = {field.name for field in dataclasses.fields(METHODS[name].presets["adapted"])}
-    assert names == OTHERS[name].keys()
+    assert names == OTHERS[name].keys() | ELSEWHERE.get(name, set())
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("bacon-o", "contrastive, classifier, labeled, balanced"),
+        ("abc", "labeled"),
+        ("darp", "labeled, clusters, confusion"),
+    ],
+)
+def test_an_oracle_must_be_handed_over_by_name(name, others):
+    message = f"{name}: prior 'oracle' needs the true class counts, .*; choose from {others}$"
+    with pytest.raises(UserError, match=message):
+        trainer_for(name, prior="oracle")
+
+
+def test_nobody_hears_the_oracle_without_asking():
+    counts = torch.tensor([1.0, 2, 3, 4, 5, 6])
+    assert trainer_for("bacon-s", oracle_counts=counts).method.oracle_counts is None
+    assert trainer_for("gcd", oracle_counts=counts).run()
 
 
 def test_presets_have_their_own_recipes():
@@ -376,5 +398,5 @@ def test_a_run_is_trained_scored_and_kept_by_the_command(name, tmp_path, monkeyp
     assert config.settings == dataclasses.asdict(settings_for(name, changes={}))
     model = load_model(tmp_path / "run/model")
     state = load_file(tmp_path / "run/model/model.safetensors")
-    assert not any(key.startswith(("live.", "tables.")) for key in state)
+    assert not {key.split(".")[0] for key in state} & {"live", "sizes", "predictions", "refined"}
     assert model.predict(demo.load().take([0, 1, 2])).names

@@ -65,8 +65,6 @@ def test_no_pseudo_label_lets_a_gradient_through():
         pl.sharpen(leaf, temperature=0.1),
         pl.sinkhorn(leaf, prior, epsilon=0.05, rounds=3),
         pl.harden(p, n_known=1),
-        pl.denoise(p, counts),
-        pl.align(p, counts, pl.certainty(p)),
         pl.uncertainty_temperatures(p.expand(2, 4, 3)),
     ):
         assert not target.requires_grad
@@ -189,14 +187,6 @@ def test_sinkhorn_survives_large_logits_and_a_class_without_prior():
     assert pl.sinkhorn(logits[:0], torch.full((4,), 0.25), epsilon=0.05, rounds=3).shape == (0, 4)
 
 
-def test_converged_sinkhorn_is_the_alignment_with_unit_weights():
-    logits = torch.randn(12, 5, generator=generator(), dtype=torch.float64).tanh()
-    prior = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05], dtype=torch.float64)
-    limit = pl.sinkhorn(logits, prior, epsilon=0.2, rounds=500)
-    aligned = pl.align((logits / 0.2).softmax(dim=1), prior, torch.ones(12))
-    torch.testing.assert_close(aligned, limit, atol=1e-6, rtol=0)
-
-
 def test_the_long_tail_prior_goes_to_classes_by_their_mass():
     mass = [0.1, 5.0, 0.3, 2.0, 0.2]
     fast = pl.long_tail_prior(torch.tensor(mass, dtype=torch.float64), ratio=50.0, n_rows=20)
@@ -212,113 +202,6 @@ def test_only_sure_novel_rows_become_hard():
     assert hard[3].tolist() == [0, 1, 0]
     assert torch.equal(hard[[0, 2]], p[[0, 2]])
     assert torch.equal(pl.harden(p, n_known=3), p)
-
-
-# DARP.
-
-
-def test_denoising_keeps_the_surest_rows_of_each_class():
-    p, counts = predictions(12, 4), torch.tensor([5.0, 3.6, 0.4, 3.0], dtype=torch.float64)
-    for alpha in (1.0, 2.0):
-        fast = pl.denoise(p, counts, alpha=alpha)
-        torch.testing.assert_close(fast, by_hand.denoise(p, counts, alpha))
-    torch.testing.assert_close(pl.denoise(p, counts), by_hand.denoise(p, counts, 2.0))
-
-
-def test_certainty_is_one_over_the_entropy():
-    p = torch.tensor([[0.5, 0.5], [1.0, 0.0]])
-    assert pl.certainty(p).tolist() == pytest.approx([1 / math.log(2), 1e6])
-
-
-def sums_are_met(q, counts):
-    wanted = counts.double() / counts.double().sum() * len(q)
-    assert (q.sum(dim=1) - 1).abs().max() <= 1e-6
-    assert (q.sum(dim=0) - wanted).abs().max() <= 1e-6
-
-
-def test_alignment_meets_the_counts_at_the_least_cost():
-    """Karush-Kuhn-Tucker: w_n log(q/p) is a sum of a number per row and a number per class."""
-    p = predictions(30, 5, sharpness=2.0)
-    weights = pl.certainty(p)
-    counts = torch.tensor([12.0, 8.0, 5.0, 4.0, 1.0])
-    q = pl.align(p, counts, weights)
-    sums_are_met(q, counts)
-    force = weights[:, None] * (q / p).log()
-    force = force - force.mean(dim=1, keepdim=True)
-    assert (force - force.mean(dim=0)).abs().max() < 1e-5
-
-
-def test_aligning_what_fits_changes_nothing():
-    p = predictions(30, 5)
-    torch.testing.assert_close(pl.align(p, p.sum(dim=0), pl.certainty(p)), p, atol=1e-6, rtol=0)
-
-
-HARD_TARGETS = {
-    "equal": torch.ones(10),
-    "long tail": 100.0 ** (-torch.arange(10) / 9),
-    "long tail upside down": 100.0 ** (torch.arange(10) / 9),
-    "zeros": torch.tensor([0.0] * 5 + [1.0] * 5),
-    "near zeros": 10.0 ** -torch.arange(10.0),
-    "one class only": torch.tensor([0.0] * 9 + [1.0]),
-}
-
-
-@pytest.mark.parametrize("counts", HARD_TARGETS.values(), ids=HARD_TARGETS)
-@pytest.mark.parametrize("kind", ["one-hot", "sharp", "mixed", "one class"])
-@pytest.mark.parametrize("rows", [7, 120])
-def test_alignment_cannot_fail(counts, kind, rows):
-    long_tail = torch.arange(rows) % 10 * (torch.arange(rows) % 3 == 0)
-    one_hot = nearly_one_hot(long_tail, 10)
-    sharp = predictions(rows, 10, sharpness=30.0)
-    p = {
-        "one-hot": one_hot,
-        "sharp": sharp,
-        "mixed": torch.cat([one_hot[: rows // 2], predictions(rows, 10)[rows // 2 :]]),
-        "one class": nearly_one_hot([0] * rows, 10),
-    }[kind]
-    for weights in (pl.certainty(p), torch.ones(rows)):
-        sums_are_met(pl.align(p, counts, weights), counts)
-
-
-@QUICK
-@given(seed=st.integers(0, 10_000), sharpness=st.floats(0, 40), tail=st.floats(-8, 8))
-def test_alignment_meets_any_counts(seed, sharpness, tail):
-    p = predictions(15, 4, seed=seed, sharpness=sharpness)
-    counts = 10 ** (tail * torch.rand(4, generator=generator(seed)))
-    sums_are_met(pl.align(p, counts, pl.certainty(p)), counts)
-
-
-def test_impossible_counts_are_refused_and_no_rows_need_no_counts():
-    p = predictions(3, 2)
-    for counts in ([0.0, 0.0], [-1.0, 2.0], [math.nan, 1.0]):
-        with pytest.raises(ValueError, match="class counts must be >= 0 and not all zero"):
-            pl.align(p, torch.tensor(counts), torch.ones(3))
-    assert pl.align(p[:0], torch.ones(2), torch.ones(0)).shape == (0, 2)
-
-
-def test_confusions_give_back_the_true_counts():
-    confusion = torch.tensor([[0.8, 0.1], [0.2, 0.9]], dtype=torch.float64)  # columns: true class
-    held_out, labels = confusion.T[[0, 0, 1]], torch.tensor([0, 0, 1])
-    unlabeled = confusion.T[[0] * 7 + [1] * 3]
-    counts = pl.counts_from_confusion(held_out, labels, unlabeled)
-    torch.testing.assert_close(counts, torch.tensor([7.0, 3.0], dtype=torch.float64))
-
-
-@pytest.mark.parametrize(("condition", "trusted"), [(90, True), (110, False)])
-def test_confusions_are_trusted_up_to_a_condition_of_100(condition, trusted):
-    tilt = 0.5 / condition
-    held_out = torch.tensor([[0.5 + tilt, 0.5 - tilt], [0.5 - tilt, 0.5 + tilt]]).double()
-    counts = pl.counts_from_confusion(held_out, torch.tensor([0, 1]), held_out)
-    assert (counts is not None) == trusted
-
-
-def test_unsure_confusions_give_nothing():
-    alike = torch.tensor([[0.5, 0.5], [0.501, 0.499]])
-    assert pl.counts_from_confusion(alike, torch.tensor([0, 1]), alike) is None
-    sure = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
-    assert pl.counts_from_confusion(sure, torch.tensor([0, 0]), sure) is None
-    beyond = torch.tensor([[1.0, 0.0]])  # more sure than class 0 ever is: class 1 would be negative
-    assert pl.counts_from_confusion(sure, torch.tensor([0, 1]), beyond) is None
 
 
 # What else the baselines need.

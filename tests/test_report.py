@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from bacon_gcd.report import choices, figures, sprites, summary
+from bacon_gcd.class_tree import ClassTree, Join
+from bacon_gcd.report import choices, figures, sprites, summary, tree
 from bacon_gcd.report.contents import ClassInfo, ReportData, Rows, Score
 from bacon_gcd.report.page import render, script_json, visible, write_report
 
-from .report_samples import HOSTILE, hostile, picture, sample
+from .report_samples import HOSTILE, hostile, picture, sample, sample_tree, two_novel
 
 
 def bare(n=0, classes=(), **columns) -> ReportData:
@@ -175,6 +176,72 @@ def test_a_sampled_report_says_so(monkeypatch):
     data = payload(page)
     assert len(data["ids"]) == len(data["neighbors"]) == 6
     assert all(0 <= n < 6 for near in data["neighbors"] for n in near)
+
+
+# Coarser or finer, known or new
+
+
+def test_no_stroke_of_the_tree_crosses_another():
+    joins = (Join(0, 5, 0.1), Join(1, 4, 0.1), Join(3, 2, 0.1), Join(1, 3, 0.2))
+    drawing = tree.draw(ClassTree(np.arange(6), 6, joins), 6)
+    assert [leaf.part for leaf in drawing.leaves] == [0, 5, 1, 4, 3, 2]
+    assert [s.number for s in drawing.strokes] == [1, 2, 3, 4]
+    assert drawing.strokes[0].path == "M5 0.5H4V1.5H5"
+    assert drawing.strokes[3].path == "M3 3.0H1V5.0H2"
+    assert drawing.stems == "M4 1.0H0M1 4.0H0"
+
+
+def test_parts_that_never_join_are_not_drawn_and_split_ones_say_whose_they_are():
+    drawing = tree.draw(sample_tree(), 3)
+    assert [(n.part, n.class_id, n.split_off, n.n_images) for n in drawing.leaves] == [
+        *((0, 0, False, 2), (3, 0, True, 2)),
+        *((2, 2, False, 2), (4, 2, True, 2)),
+    ]
+
+
+def test_a_large_tree_is_drawn_from_its_top_with_early_joins_as_one():
+    joins = tuple(Join(0, part, 0.1) for part in range(1, 100))
+    drawing = tree.draw(ClassTree(np.arange(100), 100, joins), 100)
+    assert (len(drawing.leaves), drawing.first) == (60, 40)
+    assert sum(leaf.n_images for leaf in drawing.leaves) == 100
+    assert drawing.leaves[0].n_images == 41
+    data = bare(100, [ClassInfo(f"c{n}", False, 0, 1) for n in range(100)])
+    data = replace(data, tree=ClassTree(np.arange(100), 100, joins))
+    assert "the 60 largest branches are drawn" in render(data)
+
+
+def test_the_surest_image_shows_a_part():
+    assert tree.faces(sample()) == {0: 1, 3: 3, 1: 6, 2: 8, 4: 10}
+
+
+def test_sides_are_counted_at_every_hundredth():
+    found = tree.sides(sample())
+    assert sum(found.counts) == 8
+    assert found.n_known == 4
+    assert (found.known_at[0], found.known_at[100]) == (8, 0)
+    assert (found.known_at[50], found.to_new[50], found.to_known[50]) == (3, 1, 0)
+    assert (found.known_at[20], found.to_new[20], found.to_known[20]) == (6, 0, 2)
+    assert (found.known_at[60], found.to_new[60], found.to_known[60]) == (2, 2, 0)
+
+
+def test_a_run_that_cannot_be_cut_again_has_no_such_sections():
+    page = render(sample(tree=None))
+    assert 'id="cut"' not in page
+    assert 'id="side"' not in page
+    assert payload(page)["tree"] is None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_without_known_or_without_new_classes_there_is_no_line(known):
+    data = sample(tree=ClassTree(np.zeros(11, dtype=int), 3, ()))
+    page = render(replace(data, classes=[c._replace(known=known) for c in data.classes]))
+    assert "There is no line to move" in page
+    assert "can neither be joined nor split" in page
+
+
+def test_the_page_tells_the_threshold_there_is():
+    assert "No line was drawn" in render(two_novel())
+    assert "known from 0.35 on; 2 were" in render(replace(two_novel(), threshold=0.35))
 
 
 # Thumbnails

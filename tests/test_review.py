@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def edit(page, **asked):
     return page.post("/edit", json=asked)
 
 
-PATHS = ("/", "/state", "/image/0", "/static/page.js", "/static/page.css")
+PATHS = ("/", "/state", "/refit", "/image/0", "/static/page.js", "/static/page.css")
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/nothing"])
@@ -276,3 +277,114 @@ def test_a_folder_that_is_no_run_is_one_line(tmp_path):
     assert len(failed.stderr.splitlines()) == 1
     assert "classes.json" in failed.stderr
     assert Path(tmp_path).exists()
+
+
+@pytest.fixture
+def refit_command(monkeypatch):
+    """The refit's process becomes a script of our own, so that its ends can be chosen."""
+
+    def use(script):
+        real = subprocess.Popen
+
+        def popen(words, **options):
+            return real([sys.executable, "-c", script, *words[3:]], **options)
+
+        monkeypatch.setattr("bacon_gcd.review.learning.subprocess.Popen", popen)
+
+    return use
+
+
+def wait_for(page, what, seconds=20):
+    for _ in range(seconds * 20):
+        if (status := page.get("/refit").json())["is"] == what:
+            return status
+        time.sleep(0.05)
+    raise AssertionError(status)
+
+
+def learn(page, do):
+    return page.post("/refit", json={"do": do})
+
+
+def test_there_is_nothing_to_learn_without_a_correction(page, run):
+    assert page.get("/refit").json()["is"] == "idle"
+    answer = learn(page, "start")
+    assert (answer.status_code, answer.json()["error"]) == (
+        400,
+        "there is no correction to learn from yet",
+    )
+    assert learn(page, "open").status_code == 400
+    assert learn(page, "dance").json()["error"].endswith("choose from start, stop, open")
+    assert not list(run.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("headers", [{"origin": "http://evil.example"}, {"host": "evil.example"}])
+def test_nobody_else_starts_a_refit(page, run, headers):
+    edit(page, kind="confirm", images=[0])
+    assert page.post("/refit", json={"do": "start"}, headers=headers).status_code == 403
+    assert stranger(run).post("/refit", json={"do": "start"}).status_code == 403
+    assert page.post("/refit", content=b'{"do": "start"}').status_code == 400
+    assert page.get("/refit").json()["is"] == "idle"
+
+
+def test_a_refit_that_fails_says_why_in_one_line(page, run, refit_command):
+    refit_command("import sys; sys.exit('a long story\\n<b>images</b> changed')")
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    assert wait_for(page, "failed")["line"] == "<b>images</b> changed"
+    assert not list(run.parent.glob(".*.log"))
+
+
+def test_one_refit_at_a_time_no_edits_meanwhile_and_stop_ends_it(page, run, refit_command):
+    refit_command(
+        "import sys, time; sys.stderr.write('3 of 9\\n'); sys.stderr.flush(); time.sleep(60)"
+    )
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    while page.get("/refit").json() != {"is": "running", "line": "3 of 9"}:
+        time.sleep(0.05)
+    assert learn(page, "start").json()["error"] == "it is learning already"
+    assert "wait until it has learned" in edit(page, kind="confirm", images=[1]).json()["error"]
+    assert len(read_edits(edits_path(run))) == 1
+    assert learn(page, "stop").json()["is"] == "failed"
+    assert edit(page, kind="confirm", images=[1]).status_code == 200
+
+
+MAKE_RUN = """
+import pathlib, shutil, sys
+run, new = sys.argv[-3], sys.argv[-1]
+shutil.copytree(run, new + ".draft")
+config = pathlib.Path(new + ".draft/config.toml")
+lines = [line for line in config.read_text().splitlines() if not line.startswith("refit")]
+config.write_text("\\n".join([*lines, f'refit = "{run}"']))
+open(new + ".draft/edits.jsonl", "w").close()
+shutil.move(new + ".draft", new)
+"""
+
+
+def test_the_new_result_is_opened_and_corrected_by_the_same_page(page, run, refit_command):
+    refit_command(MAKE_RUN)
+    (run.parent / "run-2").mkdir()  # a name that is taken
+    (run.parent / "run-2/config.toml").write_text("not a setting")
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    done = wait_for(page, "done")
+    assert done["line"] == "run-3"
+    assert done["command"].endswith("run-3")
+    assert learn(page, "open").json()["is"] == "idle"
+    assert page.get("/state").json()["title"] == "run-3"
+    edit(page, kind="rename", **{"class": 2, "to": "heron"})
+    assert len(read_edits(edits_path(run))) == 1
+    assert [e["kind"] for e in read_edits(edits_path(run.parent / "run-3"))] == ["rename"]
+    learn(page, "start")
+    assert wait_for(page, "done")["line"] == "run-4"
+
+
+def test_a_server_that_comes_back_knows_the_result_of_the_one_before(page, run, refit_command):
+    refit_command(MAKE_RUN)
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    wait_for(page, "done")
+    again = stranger(run)
+    again.headers["x-review-token"] = TOKEN
+    assert again.get("/refit").json()["line"] == "run-2"

@@ -1,6 +1,6 @@
 import pytest
 
-from bacon_gcd.methods.schedules import early_decay, ramp
+from bacon_gcd.methods.schedules import ramp
 
 
 @pytest.mark.parametrize(
@@ -12,9 +12,3 @@ from bacon_gcd.methods.schedules import early_decay, ramp
 )
 def test_a_ramp_has_both_ends_and_stays_at_the_second(epoch, epochs, expected):
     assert ramp(0.07, 0.04, epoch=epoch, epochs=epochs) == pytest.approx(expected)
-
-
-def test_a_slow_copy_is_quick_at_first_and_slow_in_the_end():
-    assert early_decay(1, final=0.999) == pytest.approx(2 / 11)
-    assert early_decay(90, final=0.999) == pytest.approx(0.91)
-    assert early_decay(10**6, final=0.999) == 0.999

@@ -1,10 +1,24 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
+from bacon_gcd import demo
+from bacon_gcd.backbone.sources import FreshTokens
+from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.config import UserError
+from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.methods.base import Task
 from bacon_gcd.methods.trssl import ADAPTED, NATIVE_SETTINGS
 from bacon_gcd.pseudo_labels import harden, sinkhorn, uncertainty_temperatures
+from bacon_gcd.runs import RunSettings, resolve
+from bacon_gcd.train import TrainingData
 from tests.method_runs import batch_of, trainer_for
 from tests.planted import planted
+from tests.small_backbone import use_small_backbone
+from tests.test_train import assert_same, everything, stop_after
 
 
 def test_three_rounds_are_three():
@@ -73,3 +87,76 @@ def test_the_slow_copy_answers():
         slow, live = trainer.method.classify(tokens), trainer.method.live(tokens) / 0.1
     assert not torch.allclose(slow, live)
     assert torch.allclose(slow, trainer.method.slow.module(tokens) / 0.1)
+
+
+# Mixing pixels instead of tokens.
+
+
+@pytest.fixture
+def photos(monkeypatch, tmp_path):
+    """48 images with a tiny ViT: its fresh views, and a problem around them."""
+    monkeypatch.setenv("BACON_CACHE", str(tmp_path))
+    backbone = load_backbone(use_small_backbone(monkeypatch), image_size=64)
+    table = demo.load()
+    rows = np.flatnonzero(np.asarray(table.splits) == "train")[::30][:48]
+    true = np.asarray(table.labels)[rows]
+    labels = np.where((true < 5) & (np.arange(48) % 2 == 0), true, -1)
+    counts = np.bincount(labels[labels >= 0], minlength=5)
+    return SimpleNamespace(
+        backbone=backbone,
+        data=TrainingData(FreshTokens(table, rows, backbone, ViewSettings("weak", 64)), labels),
+        task=Task(10, 5, tuple(counts.tolist()), 48, 2),
+    )
+
+
+def test_pixels_are_mixed_before_the_trunk(photos, monkeypatch):
+    source, seen, trunk = photos.data.source, [], photos.backbone.trunk
+    monkeypatch.setattr(
+        photos.backbone, "trunk", lambda images: seen.append(images) or trunk(images)
+    )
+    positions, views = np.array([3, 8, 8, 40]), ("weak", "weak")
+    plain = source.batch(positions, views, seed=1, step=7)
+    pixels = torch.cat(seen)  # 2 views of 4 images, view-major
+    rows, partners = torch.tensor([0, 5, 2]), torch.tensor([5, 0, 7])
+    mixed = source.mixed(positions, views, 0.3, rows, partners, seed=1, step=7)
+    torch.testing.assert_close(mixed, trunk(0.3 * pixels[rows] + 0.7 * pixels[partners]))
+    assert not torch.allclose(mixed, 0.3 * plain[rows] + 0.7 * plain[partners], atol=1e-3)
+    whole = source.mixed(positions, views, 1.0, rows, partners, seed=1, step=7)
+    torch.testing.assert_close(whole, plain[rows])
+
+
+def test_targets_follow_the_mix_whatever_is_mixed():
+    """A trunk that changes nothing: mixing before it or after it is the same."""
+    problem = planted()
+    batch = batch_of("trssl", problem)
+
+    def linear(share, rows, partners):
+        return share * batch.tokens[rows] + (1 - share) * batch.tokens[partners]
+
+    usual = trainer_for("trssl", problem).method.terms(batch)
+    method = trainer_for("trssl", problem, mix="pixels").method
+    assert method.terms(replace(batch, mix_pixels=linear)) == usual
+    with pytest.raises(UserError, match="mix 'pixels' needs new views at every step: add"):
+        method.terms(batch)
+
+
+def test_a_run_with_mixed_pixels_is_its_own_and_resumes_bit_equal(photos):
+    def trainer(mix):
+        return trainer_for("trssl", photos, batch_size=16, mix=mix)
+
+    whole, tokens, first, second = (trainer(m) for m in ("pixels", "tokens", "pixels", "pixels"))
+    whole.run()
+    tokens.run()
+    assert not torch.equal(whole.method.live[1].weight, tokens.method.live[1].weight)
+    stop_after(first, 2)
+    second.restore(*everything(first))
+    second.run()
+    assert_same(everything(whole)[0], everything(second)[0])
+
+
+def test_stored_views_have_no_pixels_to_mix():
+    settings = RunSettings(dataset="demo", method="trssl", views="4")
+    with pytest.raises(UserError, match=r"views '4': mix 'pixels' .*--views fresh, or .* tokens$"):
+        resolve(settings, changes={"mix": "pixels"}, recipe={})
+    fresh = resolve(replace(settings, views="fresh"), changes={"mix": "pixels"}, recipe={})
+    assert fresh.settings["mix"] == "pixels"

@@ -64,9 +64,21 @@ def open_image(table: ImageTable, row: int) -> Image.Image:
 @torch.no_grad()
 def trunk_tokens(backbone: Backbone, pixels: PixelArray) -> Tensor:
     """(N, S, S, 3) pixels through the frozen trunk to (N, *token_shape) tokens on the CPU."""
+    return backbone.trunk(_normalized(backbone, pixels)).cpu()
+
+
+@torch.no_grad()
+def mixed_trunk_tokens(
+    backbone: Backbone, pixels: PixelArray, partners: PixelArray, *, share: float
+) -> Tensor:
+    """The same of share * pixels + (1 - share) * partners. TRSSL's mixup."""
+    first, second = _normalized(backbone, pixels), _normalized(backbone, partners)
+    return backbone.trunk(share * first + (1 - share) * second).cpu()
+
+
+def _normalized(backbone: Backbone, pixels: PixelArray) -> Tensor:
     held = next(chain(backbone.parameters(), backbone.buffers()), None)
-    device = "cpu" if held is None else held.device
-    return backbone.trunk(normalize(torch.from_numpy(pixels).to(device))).cpu()
+    return normalize(torch.from_numpy(pixels).to("cpu" if held is None else held.device))
 
 
 def ahead(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from bacon_gcd.backbone.rendering import (
     Wanted,
     ahead,
     check_size,
+    mixed_trunk_tokens,
     render_images,
     trunk_tokens,
 )
@@ -113,28 +114,64 @@ class FreshTokens:
     ) -> Tensor:
         """(len(kinds) * n, *token_shape), view-major: a new view of each kind in turn."""
         positions = np.asarray(positions, dtype=np.int64)
+        return self._render(positions, self._new_views(positions, kinds, step), seed).flatten(0, 1)
+
+    def mixed(
+        self,
+        positions: npt.ArrayLike,
+        kinds: Sequence[str],
+        share: float,
+        rows: Tensor,
+        partners: Tensor,
+        *,
+        seed: int,
+        step: int,
+    ) -> Tensor:
+        """(m, *token_shape): tokens of views that are mixed before the trunk sees them.
+
+        rows, partners: (m,) rows of what `batch` gives for the same positions, kinds, seed and
+            step; share of the one and the rest of the other are added, pixel by pixel. The views
+            are made a second time, which is cheap beside the trunk.
+        """
+        positions = np.asarray(positions, dtype=np.int64)
+        pieces = self._pixels(positions, self._new_views(positions, kinds, step), seed)
+        pixels = np.concatenate([piece for _, piece in pieces], axis=1)
+        pixels = pixels.reshape(-1, *pixels.shape[2:])
+        tokens = torch.empty(len(rows), *self.token_shape)
+        for start in range(0, len(rows), PIECE):
+            pair = (pixels[each[start : start + PIECE].numpy()] for each in (rows, partners))
+            tokens[start : start + PIECE] = mixed_trunk_tokens(self.backbone, *pair, share=share)
+        return tokens
+
+    def _new_views(self, positions: IntArray, kinds: Sequence[str], step: int) -> list[Wanted]:
+        """The views of a step, by numbers that no other step, bank or occurrence has."""
         settings = [self.settings[choose("view kind", kind, self.settings)] for kind in kinds]
         first = FIRST_FRESH + step * MAX_SLOTS
-        wanted = [
+        return [
             [(one, first + slot + (int(again) << 64)) for slot, one in enumerate(settings)]
             for again in occurrences(positions)
         ]
-        return self._render(positions, wanted, seed).flatten(0, 1)
 
     def _render(self, positions: IntArray, wanted: Sequence[Wanted], seed: int) -> Tensor:
         """(V, n, *token_shape): V wanted views of each of these images."""
         n_views = len(wanted[0]) if wanted else 1
         tokens = torch.empty(n_views, len(positions), *self.token_shape)
+        for start, pixels in self._pixels(positions, wanted, seed):
+            for view in range(n_views):
+                tokens[view, start : start + PIECE] = trunk_tokens(self.backbone, pixels[view])
+        return tokens
+
+    def _pixels(
+        self, positions: IntArray, wanted: Sequence[Wanted], seed: int
+    ) -> Iterator[tuple[int, PixelArray]]:
+        """Where a piece of the images begins, and its (V, PIECE, S, S, 3) pixels."""
 
         def render(start: int) -> PixelArray:
             piece = slice(start, start + PIECE)
             return render_images(self.table, self.rows[positions[piece]], wanted[piece], seed=seed)
 
         starts = range(0, len(positions), PIECE)
-        for start, pixels in zip(starts, ahead(render, starts, workers=self.workers), strict=True):
-            for view in range(n_views):
-                tokens[view, start : start + PIECE] = trunk_tokens(self.backbone, pixels[view])
-        return tokens
+        return zip(starts, ahead(render, starts, workers=self.workers), strict=True)
 
 
 class ReadyTokens:

@@ -78,7 +78,7 @@ def export(
     if dry_run:
         facts = folders.summary(plan, to) | {"dry run": "nothing was written"}
     else:
-        facts = folders.export(plan, to, root=loaded.root)
+        facts = folders.export(plan, to, roots=loaded.roots)
     return show(facts, as_json=json, text=_export_lines(facts))
 
 

@@ -1,4 +1,4 @@
-"""A person's own images: bacon demo, discover, predict."""
+"""A person's own images: bacon demo, discover, predict, update."""
 
 from __future__ import annotations
 
@@ -45,14 +45,22 @@ def discover(
         Path | None, typer.Option(help="Ready vectors of the images, .npy or .parquet.")
     ] = None,
     classes: Annotated[
-        str, typer.Option(help="Known and new together: auto, a number, or a range: 5-20.")
-    ] = "auto",
+        str | None,
+        typer.Option(help="Known and new together: auto (default), a number, or a range: 5-20."),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="0 to 1: known from this probability on. Default: the likeliest class."),
+    ] = None,
     backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "auto",
-    effort: Annotated[str, typer.Option(help="quick, normal or thorough.")] = "normal",
+    effort: Annotated[str | None, typer.Option(help="quick, normal (default) or thorough.")] = None,
     seed: Annotated[int, typer.Option(help="Decides everything that is drawn.")] = 0,
     workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
     recut: Annotated[
-        Path | None, typer.Option(help="Sort this run into --classes N instead; no training.")
+        Path | None, typer.Option(help="Cut this run by --classes N or --threshold T; no training.")
+    ] = None,
+    refit: Annotated[
+        Path | None, typer.Option(help="Learn from the corrections of this run instead.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -62,11 +70,26 @@ def discover(
     """
     from bacon_gcd.discovery import discover as find
     from bacon_gcd.recut import recut as sort_again
+    from bacon_gcd.refit import refit as learn
 
-    if (source is None) == (recut is None):
-        raise UserError("give the images to sort, or a finished run with --recut RUN --classes N")
+    def tell(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if [source, recut, refit].count(None) != 2:
+        raise UserError(
+            "give one of: the images to sort, --recut RUN --classes N, or --refit RUN to learn "
+            "from the corrections of a finished run"
+        )
+    if refit is not None:
+        if labels or features or backbone != "auto" or threshold is not None:
+            raise UserError(
+                f"--refit {refit}: it has its labels, features, backbone and threshold already; "
+                "--effort and --classes may change"
+            )
+        again = learn(refit, out, effort=effort, classes=classes, workers=workers, tell=tell)
+        return show(again.facts(), as_json=json, text=again.text())
     if recut is not None:
-        again = sort_again(recut, out, classes=classes)
+        again = sort_again(recut, out, classes=classes, threshold=threshold)
         return show(again.facts(), as_json=json, text=again.text())
     assert source is not None
     found = find(
@@ -74,12 +97,13 @@ def discover(
         out,
         labels=labels,
         features=features,
-        classes=classes,
+        classes=classes or "auto",
+        threshold=threshold,
         backbone=backbone,
-        effort=effort,
+        effort=effort or "normal",
         seed=seed,
         workers=workers,
-        tell=lambda line: typer.echo(line, err=True),
+        tell=tell,
     )
     return show(found.facts(), as_json=json, text=found.text())
 
@@ -89,23 +113,59 @@ def predict(
     run: RunFolder,
     images: Annotated[Path, typer.Argument(help="Folder, table, .npz or image.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="CSV file to write.")] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="Their vectors, if the run was made from --features.")
+    ] = None,
     workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
     json: JsonFlag = False,
 ) -> None:
     """Sort new images with the model of a finished run: same class names for ever.
 
+    An outlier is far from every class; empty or null if the model cannot tell.
+
     Example: bacon predict runs/cifar100-lt photos/ -o sorted.csv
     """
-    from bacon_gcd.data.images import read_images
     from bacon_gcd.discover_run import write_csv
-    from bacon_gcd.model import load_model
+    from bacon_gcd.predict import COLUMNS
+    from bacon_gcd.predict import predict as sort_new
 
-    found = load_model(run / "model").predict(read_images(images), workers=workers)
-    rows = [
-        {"file_name": i, "class": n, "known": bool(k), "confidence": round(float(c), 4)}
-        for i, n, k, c in zip(found.ids, found.names, found.known, found.confidence, strict=True)
-    ]
+    rows = sort_new(run, images, features=features, workers=workers)
     if out is not None:
-        write_csv(out, rows, columns=("file_name", "class", "known", "confidence"))
-    text = "\n".join(f"{r['file_name']}  {r['class']}  {r['confidence']:.2f}" for r in rows)
+        write_csv(out, rows, columns=COLUMNS)
+    text = "\n".join(
+        f"{r['file_name']}  {r['class']}  {r['confidence']:.2f}{'  outlier' * bool(r['outlier'])}"
+        for r in rows
+    )
     show({"predictions": rows}, as_json=json, text=text if out is None else f"wrote {out}")
+
+
+@app.command()
+def update(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of bacon discover.")],
+    images: Annotated[Path, typer.Argument(help="Folder, table, .npz or image.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the new run.")],
+    labels: Annotated[
+        Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="Their vectors, if the run was made from --features.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    json: JsonFlag = False,
+) -> None:
+    """Add new images to a finished run: old classes keep their names, new ones may open.
+
+    Example: bacon update runs/photos new-photos/ -o runs/photos-2
+    """
+    from bacon_gcd.update import update as add
+
+    grown = add(
+        run,
+        images,
+        out,
+        labels=labels,
+        features=features,
+        workers=workers,
+        tell=lambda line: typer.echo(line, err=True),
+    )
+    show(grown.facts(), as_json=json, text=grown.text())

@@ -188,8 +188,9 @@ def evaluate(run: RunFolder, json: JsonFlag = False) -> None:
 
 
 def _score_table(result: Mapping[str, Any]) -> str:
-    """The four blocks as a table; null is shown as a dash."""
-    names = ("test_kmeans", "inductive", "transductive", "classifier")
+    """The blocks as a table; null is shown as a dash."""
+    blocks_of_a_run = ("test_kmeans", "inductive", "transductive", "classifier", "joint_kmeans")
+    names = [name for name in blocks_of_a_run if name in result]
     columns = ["all", "old", "new", "known_many", "known_median", "known_few", "known_std"]
     columns += ["novel_many", "novel_median", "novel_few", "novel_std", "nmi", "ari"]
     rows = [["", *names]]

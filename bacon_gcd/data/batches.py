@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,9 @@ class Batch:
     """(B,) positions in the training set."""
     seed: int = 0
     """Seeds whatever the step draws at random, so that any step can be replayed alone."""
+    mix_pixels: Callable[[float, Tensor, Tensor], Tensor] | None = None
+    """(share, rows, partners) to tokens of share * pixels of `rows` + the rest of `partners`, both
+    (n,) rows of `tokens`. Only fresh views have pixels left to mix."""
 
     @property
     def labeled(self) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from torch import Tensor
 
 from bacon_gcd.config import UserError, choose, settings_from
-from bacon_gcd.methods import abc, darp, gcd, kmeans, opencon, orca, simgcd, trssl
+from bacon_gcd.methods import abc, darp, fixmatch, gcd, kmeans, opencon, orca, simgcd, trssl
 from bacon_gcd.methods.bacon import PAPER, RELEASED, BaCon, orca_style
 from bacon_gcd.methods.base import Method, Recipe, TailSource, Task
 
@@ -86,24 +86,24 @@ METHODS: dict[str, Entry] = {
         {"adapted": abc.ADAPTED, "native": abc.NATIVE_SETTINGS},
         "FixMatch with a second, balanced head; imbalanced semi-supervised learning",
         "Lee et al., NeurIPS 2021, arXiv 2110.10368",
-        {"native": abc.NATIVE},
+        {"native": fixmatch.NATIVE},
     ),
     "darp": Entry(
         darp.DARP,
         {"adapted": darp.ADAPTED, "native": darp.NATIVE_SETTINGS},
         "FixMatch whose pseudo-labels are aligned to class sizes; imbalanced semi-supervised",
         "Kim et al., NeurIPS 2020, arXiv 2007.08844",
-        {"native": darp.NATIVE},
+        {"native": fixmatch.NATIVE},
     ),
     "kmeans": Entry(
         kmeans.KMeans,
-        {"untrained": kmeans.KMeansSettings()},
+        {"untrained": kmeans.PLAIN},
         "k-means on the frozen backbone's features; labels only name the clusters",
         "Lloyd 1982; started by k-means++, Arthur and Vassilvitskii 2007",
     ),
     "anchored-kmeans": Entry(
-        kmeans.AnchoredKMeans,
-        {"untrained": kmeans.AnchoredKMeansSettings()},
+        kmeans.KMeans,
+        {"untrained": kmeans.ANCHORED},
         "semi-supervised k-means on the frozen backbone's features; labels hold known classes",
         "Vaze et al., CVPR 2022, arXiv 2201.02609: the clustering alone",
     ),
@@ -130,7 +130,8 @@ def settings_for(name: str, *, preset: str | None = None, changes: Mapping[str, 
     """A method's settings: a preset with some values changed; unknown names list the choices."""
     preset = preset_of(name, preset)
     base = METHODS[name].presets[preset]
-    kinds = get_type_hints(type(base))
+    hints = get_type_hints(type(base))
+    kinds = {field.name: hints[field.name] for field in dataclasses.fields(base)}
     plain = {
         key: _parse(value, kinds[key], key) if key in kinds else value
         for key, value in changes.items()
@@ -188,7 +189,14 @@ def build_method(
     *,
     oracle_counts: Tensor | None = None,
 ) -> Method:
-    """The method called `name`; an oracle's counts reach only a method that asks for them."""
-    oracle = {"oracle_counts": oracle_counts} if oracle_counts is not None else {}
+    """The method called `name`; an oracle's counts reach only a prior that asks for them."""
+    asked = getattr(settings, "prior", None) == "oracle"
+    if asked and oracle_counts is None:
+        others = ", ".join(prior for prior in settings.priors if prior != "oracle")
+        raise UserError(
+            f"{name}: prior 'oracle' needs the true class counts, which are not known here; "
+            f"choose from {others}"
+        )
+    oracle = {"oracle_counts": oracle_counts} if asked else {}
     method: Method = METHODS[name].method(task, backbone, settings, **oracle)  # type: ignore[call-arg]
     return method

@@ -8,30 +8,21 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bacon_gcd.config import UserError, choose
+from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
-from bacon_gcd.heads import CosineClassifier, Ema
-from bacon_gcd.methods.base import Method, Probe, Recipe, TailSource, Task
-from bacon_gcd.methods.schedules import early_decay
+from bacon_gcd.heads import Ema
+from bacon_gcd.methods import fixmatch
+from bacon_gcd.methods.base import Method, Probe, TailSource, Task
 from bacon_gcd.objectives import balanced_terms, fixmatch_terms
 from bacon_gcd.pseudo_labels import balanced_keep_rates
-
-NATIVE = Recipe(
-    optimizer="adam",
-    learning_rate=2e-3,
-    weight_decay=0.0,
-    batch_size=128,
-    epochs=500,
-    schedule="constant",
-    sampler="equal",
-)
 
 
 @dataclass(frozen=True)
 class ABCSettings:
     """Sizes of novel classes are unknown, so their pseudo-labels are always kept."""
 
-    prior: Annotated[str, "class sizes behind the keep rates: labeled or oracle"] = "labeled"
+    priors: ClassVar = ("labeled", "oracle")
+    prior: Annotated[str, "class sizes behind the keep rates: " + ", ".join(priors)] = "labeled"
     threshold: Annotated[float, "confidence from which a pseudo-label is taught"] = 0.95
     classifier: Annotated[str, "cosine or linear"] = "cosine"
     temperature: Annotated[float, "of the logits: 0.1 for cosine, 1 for linear"] = 0.1
@@ -39,19 +30,21 @@ class ABCSettings:
     shrink: Annotated[float, "share the live weights lose each step (native: 4e-5)"] = 0.0
 
     def __post_init__(self) -> None:
-        choose("prior", self.prior, ("labeled", "oracle"))
-        choose("classifier", self.classifier, ("cosine", "linear"))
+        choose("prior", self.prior, self.priors)
+        choose("classifier", self.classifier, fixmatch.CLASSIFIERS)
 
 
 ADAPTED = ABCSettings()
-NATIVE_SETTINGS = replace(ADAPTED, classifier="linear", temperature=1.0, shrink=0.02 * 2e-3)
+NATIVE_SETTINGS = replace(
+    ADAPTED, classifier="linear", temperature=1.0, shrink=fixmatch.NATIVE_SHRINK
+)
 
 
 class ABC(Method):
     """One tail, two heads: the main one learns by FixMatch, the balanced one answers."""
 
-    views: ClassVar[tuple[str, ...]] = ("weak", "strong", "strong")
-    training_only: ClassVar[tuple[str, ...]] = ("live",)
+    views = fixmatch.VIEWS
+    training_only = ("live",)
 
     def __init__(
         self,
@@ -62,24 +55,19 @@ class ABC(Method):
         oracle_counts: Tensor | None = None,
     ) -> None:
         super().__init__(task)
-        if settings.prior == "oracle" and oracle_counts is None:
-            raise UserError("prior 'oracle' needs the true class counts, which are not known here")
         self.settings = settings
-        head = CosineClassifier if settings.classifier == "cosine" else nn.Linear
+        head = settings.classifier, backbone.feature_dim, task.n_classes
         parts = {
             "tail": backbone.new_tail(),
-            "main": head(backbone.feature_dim, task.n_classes),
-            "balanced": head(backbone.feature_dim, task.n_classes),
+            "main": fixmatch.new_classifier(*head),
+            "balanced": fixmatch.new_classifier(*head),
         }
         self.live = nn.ModuleDict(parts)
         self.slow = Ema(self.live, settings.decay)
         # Without any known class there is nothing to balance: a rate of one for all.
         self.labeled_counts = torch.tensor(task.labeled_counts or (1,), dtype=torch.float32)
         self.counts = self.labeled_counts if oracle_counts is None else oracle_counts
-        for name in ("epoch", "steps"):
-            self.register_buffer(name, torch.tensor(0))
-        self.epoch: Tensor
-        self.steps: Tensor
+        self.epoch = nn.Buffer(torch.tensor(0))
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """FixMatch on the main head; on the balanced one with gates. Both train the tail."""
@@ -103,8 +91,6 @@ class ABC(Method):
 
     def after_step(self, batch: Batch) -> None:
         """The slow copy follows."""
-        self.steps += 1
-        self.slow.decay = early_decay(int(self.steps), final=self.settings.decay)
         self.slow.update(self.live, shrink=self.settings.shrink)
 
     def features(self, tokens: Tensor) -> Tensor:

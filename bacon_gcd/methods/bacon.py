@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.cluster import kmeans
-from bacon_gcd.config import UserError, choose
+from bacon_gcd.class_sizes import clustered_counts
+from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
-from bacon_gcd.distribution import class_counts_from_clusters
 from bacon_gcd.heads import CosineClassifier, Projector
 from bacon_gcd.methods.base import Group, Method, Probe, Recipe, TailSource, Task
 from bacon_gcd.methods.schedules import ramp
@@ -32,15 +31,14 @@ from bacon_gcd.pseudo_labels import (
     positiveness,
 )
 
-PRIORS = ("contrastive", "classifier", "labeled", "balanced", "oracle")
-
 
 @dataclass(frozen=True)
 class BaConSettings:
     """Every switch of the paper and its ablations; lengths in epochs are of a run of 200."""
 
+    priors: ClassVar = ("contrastive", "classifier", "labeled", "balanced", "oracle")
     style: Annotated[str, "classifier branch: S like SimGCD, O like ORCA"] = "S"
-    prior: Annotated[str, "where class counts come from: " + ", ".join(PRIORS)] = "contrastive"
+    prior: Annotated[str, "where class counts come from: " + ", ".join(priors)] = "contrastive"
     interval: Annotated[float, "r: epochs between two estimates of the class counts"] = 10
     restarts: Annotated[int, "k-means restarts of an estimate"] = 1
     rank_match: Annotated[bool, "give cluster sizes to known classes by rank of labels"] = True
@@ -75,7 +73,7 @@ class BaConSettings:
 
     def __post_init__(self) -> None:
         choose("style", self.style, ("S", "O"))
-        choose("prior", self.prior, PRIORS)
+        choose("prior", self.prior, self.priors)
         choose("counts", self.counts, ("random", "expected"))
         choose("advice", self.advice, ("soft", "hard", "none"))
         choose("labeled_targets", self.labeled_targets, ("predicted", "onehot"))
@@ -117,7 +115,7 @@ class BaCon(Method):
     """Two branches on the same frozen tokens; each gives the other what it knows best."""
 
     recipe: ClassVar[Recipe] = Recipe()
-    headline: ClassVar[str] = "test_kmeans"
+    headline = "test_kmeans"
 
     def __init__(
         self,
@@ -128,19 +126,13 @@ class BaCon(Method):
         oracle_counts: Tensor | None = None,
     ) -> None:
         super().__init__(task)
-        if settings.prior == "oracle" and oracle_counts is None:
-            raise UserError("prior 'oracle' needs the true class counts, which are not known here")
-        self.settings = settings
-        self.oracle_counts = oracle_counts
+        self.settings, self.oracle_counts = settings, oracle_counts
         self.classify_tail, self.contrast_tail = backbone.new_tail(), backbone.new_tail()
         self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
         self.projector = Projector(backbone.feature_dim, width=settings.projector_width or None)
-        self.register_buffer("epoch", torch.tensor(0))
-        self.register_buffer("uncertainty", torch.tensor(0.5))
-        self.register_buffer("class_counts", torch.ones(task.n_classes))
-        self.epoch: Tensor
-        self.uncertainty: Tensor
-        self.class_counts: Tensor
+        self.epoch = nn.Buffer(torch.tensor(0))
+        self.uncertainty = nn.Buffer(torch.tensor(0.5))
+        self.class_counts = nn.Buffer(torch.ones(task.n_classes))
 
     def groups(self) -> list[Group]:
         """One optimizer per branch; only the contrastive one decays vectors (spec 1.10)."""
@@ -269,7 +261,7 @@ class BaCon(Method):
     def estimate(self, probe: Probe) -> Tensor:
         """(C,) class counts from the source the settings name."""
         s, task = self.settings, self.task
-        if s.prior == "oracle" and self.oracle_counts is not None:
+        if self.oracle_counts is not None:
             return self.oracle_counts
         if s.prior == "balanced":
             return torch.full((task.n_classes,), task.n_images / task.n_classes)
@@ -281,17 +273,16 @@ class BaCon(Method):
 
     def clustered_counts(self, tail: nn.Module, probe: Probe) -> Tensor:
         """k-means on all training images, clusters aligned to classes (§4.1)."""
-        features = F.normalize(probe.run(tail), dim=1)
-        found = kmeans(features, self.task.n_classes, n_init=self.settings.restarts, seed=0)
-        counts = class_counts_from_clusters(
-            found.labels,
+        s = self.settings
+        return clustered_counts(
+            probe.run(tail),
             probe.labels,
             n_classes=self.task.n_classes,
             n_known=self.task.n_known,
-            rank_match=self.settings.rank_match,
-            cost=self.settings.match_cost,
+            rank_match=s.rank_match,
+            cost=s.match_cost,
+            restarts=s.restarts,
         )
-        return torch.as_tensor(counts, dtype=torch.float32)
 
     def features(self, tokens: Tensor) -> Tensor:
         """Of the contrastive branch: the one that is clustered (Algorithm 2)."""

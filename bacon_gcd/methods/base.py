@@ -122,8 +122,10 @@ class Method(nn.Module, ABC):
 
     views: ClassVar[tuple[str, ...]] = ("weak", "weak")
     recipe: ClassVar[Recipe] = Recipe()
-    headline: ClassVar[str] = "classifier"
+    headline: str = "classifier"
     """The block of result.json that corresponds to the paper's number for this method."""
+    restarts: int = 10
+    """Of the k-means that places the centroids."""
     training_only: ClassVar[tuple[str, ...]] = ("projector",)
     """Submodules that a kept model does without."""
 
@@ -131,8 +133,7 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.task = task
         # One centroid per class in feature space, set after training; part of the saved state.
-        self.register_buffer("centroids", torch.empty(0, 0))
-        self.centroids: Tensor
+        self.centroids: Tensor = nn.Buffer(torch.empty(0, 0))
 
     @abstractmethod
     def terms(self, batch: Batch) -> dict[str, Tensor]:
@@ -167,7 +168,9 @@ class Method(nn.Module, ABC):
         n_unlabeled = int((probe.labels < 0).sum())
         n_seen = len(np.unique(probe.labels[probe.labels >= 0]))
         n_filled = min(self.task.n_classes, max(n_seen + n_unlabeled, 1))
-        found = kmeans(features, n_filled, labels=probe.labels, n_init=10, seed=probe.seed)
+        found = kmeans(
+            features, n_filled, labels=probe.labels, n_init=self.restarts, seed=probe.seed
+        )
         sizes = np.bincount(found.labels, minlength=n_filled)
         sizes[: self.task.n_known] = sizes.max() + 1  # known classes keep their places
         centroids = F.normalize(found.centroids[np.argsort(-sizes, kind="stable")], dim=1)

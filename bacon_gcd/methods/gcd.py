@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import Projector
 from bacon_gcd.methods.base import Method, Recipe, TailSource, Task
@@ -25,6 +26,10 @@ class GCDSettings:
     supervised_temperature: Annotated[float, "of the contrast of labels"] = 0.07
     unlabeled_only: Annotated[bool, "the contrast of images leaves labeled ones out"] = False
     projector_width: Annotated[int, "last layer of the projector; 0 leaves it out"] = 65536
+    clustering: Annotated[str, "for the score: test images, or joint with training ones"] = "test"
+
+    def __post_init__(self) -> None:
+        choose("clustering", self.clustering, ("test", "joint"))
 
 
 ADAPTED = GCDSettings()
@@ -33,11 +38,10 @@ ADAPTED = GCDSettings()
 class GCD(Method):
     """One branch: tail and projector; no classifier."""
 
-    headline: ClassVar[str] = "test_kmeans"
-
     def __init__(self, task: Task, backbone: TailSource, settings: GCDSettings = ADAPTED) -> None:
         super().__init__(task)
         self.settings = settings
+        self.headline = "joint_kmeans" if settings.clustering == "joint" else "test_kmeans"
         self.tail = backbone.new_tail()
         self.projector = Projector(backbone.feature_dim, width=settings.projector_width or None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -15,30 +15,28 @@ from bacon_gcd.data.batches import Batch
 from bacon_gcd.methods.base import IntArray, Method, Probe, Recipe, TailSource, Task
 from bacon_gcd.metrics import name_clusters
 
-UNTRAINED = Recipe(epochs=0)
-
 
 @dataclass(frozen=True)
 class KMeansSettings:
-    """Clusters are found without labels, which only name them."""
+    """Labels name the clusters of plain k-means; in anchored k-means they hold known classes."""
 
+    anchored: Annotated[bool, "labeled images stay in their class (semi-supervised)"] = False
     restarts: Annotated[int, "k-means restarts; the tightest clusters are kept"] = 10
 
 
-@dataclass(frozen=True)
-class AnchoredKMeansSettings:
-    """Nothing to choose: 10 restarts, as everywhere else where labels hold known classes."""
+PLAIN = KMeansSettings()
+ANCHORED = KMeansSettings(anchored=True)
 
 
 class KMeans(Method):
-    """Plain k-means on the backbone's own features."""
+    """Clusters of the backbone's own features, without training."""
 
-    recipe: ClassVar[Recipe] = UNTRAINED
-    headline: ClassVar[str] = "test_kmeans"
+    recipe = Recipe(epochs=0)
 
-    def __init__(self, task: Task, backbone: TailSource, settings: KMeansSettings) -> None:
+    def __init__(self, task: Task, backbone: TailSource, settings: KMeansSettings = PLAIN) -> None:
         super().__init__(task)
-        self.settings = settings
+        self.settings, self.restarts = settings, settings.restarts
+        self.headline = "inductive" if settings.anchored else "test_kmeans"
         self.tail = backbone.new_tail().requires_grad_(False)
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
@@ -51,38 +49,19 @@ class KMeans(Method):
         return features
 
     def place_centroids(self, probe: Probe) -> None:
-        """Centroids of all training images; a known class gets the cluster of most its labels."""
+        """Anchored: as of every method. Plain: known classes get the cluster of most labels."""
+        if self.settings.anchored:
+            super().place_centroids(probe)
+            return
         n_classes, n_known = self.task.n_classes, self.task.n_known
         features = F.normalize(probe.run(self.features), dim=1)
         n_filled = min(n_classes, len(features))
-        found = kmeans(features, n_filled, n_init=self.settings.restarts, seed=probe.seed)
+        found = kmeans(features, n_filled, n_init=self.restarts, seed=probe.seed)
         names = name_clusters(found.labels, probe.labels, n_clusters=n_filled, n_known=n_known)
         centroids = torch.zeros(n_classes, features.shape[1])
-        centroids[class_slots(names, n_known=n_known, n_classes=n_classes)] = F.normalize(
-            found.centroids.float(), dim=1
-        )
+        slots = class_slots(names, n_known=n_known, n_classes=n_classes)
+        centroids[slots] = F.normalize(found.centroids.float(), dim=1)
         self.centroids = centroids
-
-
-class AnchoredKMeans(Method):
-    """Semi-supervised k-means on the backbone's own features, as GCD's but without training."""
-
-    recipe: ClassVar[Recipe] = UNTRAINED
-    headline: ClassVar[str] = "inductive"
-
-    def __init__(self, task: Task, backbone: TailSource, settings: AnchoredKMeansSettings) -> None:
-        super().__init__(task)
-        self.settings = settings
-        self.tail = backbone.new_tail().requires_grad_(False)
-
-    def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """None: there is nothing to learn."""
-        return {}
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """What the backbone gives; `place_centroids` of every method anchors them by labels."""
-        features: Tensor = self.tail(tokens)
-        return features
 
 
 def class_slots(names: IntArray, *, n_known: int, n_classes: int) -> IntArray:

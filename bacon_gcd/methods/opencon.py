@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import Prototypes, SmallProjector
@@ -63,8 +63,7 @@ class OpenCon(Method):
         # Drawn like the layers' first weights: from the generator the caller has seeded.
         start = torch.default_generator
         self.prototypes = Prototypes(task.n_classes, s.projection, s.momentum, generator=start)
-        self.register_buffer("epoch", torch.tensor(0))
-        self.epoch: Tensor
+        self.epoch = nn.Buffer(torch.tensor(0))
         self.members: tuple[Tensor, Tensor] | None = None
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:

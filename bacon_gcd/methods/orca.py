@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier
@@ -45,8 +45,7 @@ class ORCA(Method):
         self.settings = settings
         self.tail = backbone.new_tail()
         self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
-        self.register_buffer("margin", torch.tensor(settings.margin_cap))
-        self.margin: Tensor
+        self.margin = nn.Buffer(torch.tensor(settings.margin_cap))
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """Labels with the margin, view 1 against the partner's view 2, entropy of view 1."""

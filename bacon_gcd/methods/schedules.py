@@ -8,12 +8,3 @@ def ramp(start: float, end: float, *, epoch: int, epochs: int) -> float:
     last = epochs - 1
     share = min(epoch / last, 1.0) if last > 0 else float(epoch > 0)
     return start + (end - start) * share
-
-
-def early_decay(step: int, *, final: float) -> float:
-    """Decay of a slow copy after `step` steps, growing to `final`. Ours.
-
-    The references take 0.999 over 200,000 steps or more; in a short run such a copy would still be
-    what it started as.
-    """
-    return min(final, (1 + step) / (10 + step))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier, Projector
@@ -45,8 +45,7 @@ class SimGCD(Method):
         self.tail = backbone.new_tail()
         self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
         self.projector = Projector(backbone.feature_dim, width=None)
-        self.register_buffer("epoch", torch.tensor(0))
-        self.epoch: Tensor
+        self.epoch = nn.Buffer(torch.tensor(0))
 
     def groups(self) -> list[Group]:
         """Biases and other vectors are not decayed."""

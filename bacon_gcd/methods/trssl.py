@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.config import choose
+from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier, Ema
 from bacon_gcd.losses import cross_entropy
 from bacon_gcd.methods.base import Method, Probe, Recipe, TailSource, Task
-from bacon_gcd.methods.schedules import early_decay
 from bacon_gcd.pseudo_labels import (
     draw_mix,
     harden,
@@ -24,6 +23,7 @@ from bacon_gcd.pseudo_labels import (
     uncertainty_temperatures,
 )
 
+NEEDS_FRESH = "mix 'pixels' needs new views at every step: add --views fresh, or choose mix tokens"
 NATIVE = Recipe(weight_decay=1e-4, batch_size=512, schedule="constant", sampler="equal")
 
 
@@ -39,11 +39,13 @@ class TRSSLSettings:
     uncertainty_views: Annotated[int, "views that tell how unsure an image is"] = 10
     temperature: Annotated[float, "of labeled and of the surest images"] = 0.1
     mixup: Annotated[float, "a of Beta(a, a), the share of a mix; 0: no mixing"] = 0.75
+    mix: Annotated[str, "what is mixed: tokens, or pixels, for which --views fresh"] = "tokens"
     decay: Annotated[float, "of the slow copy that answers"] = 0.999
     shrink: Annotated[float, "share the live weights lose each step (native: 2e-5)"] = 0.0
 
     def __post_init__(self) -> None:
         choose("prior", self.prior, ("uniform", "long-tail"))
+        choose("mix", self.mix, ("tokens", "pixels"))
 
 
 ADAPTED = TRSSLSettings()
@@ -53,7 +55,7 @@ NATIVE_SETTINGS = replace(ADAPTED, shrink=2e-5)
 class TRSSL(Method):
     """One branch: tail and cosine classifier, and a slow copy of both that answers."""
 
-    training_only: ClassVar[tuple[str, ...]] = ("live",)
+    training_only = ("live",)
 
     def __init__(self, task: Task, backbone: TailSource, settings: TRSSLSettings = ADAPTED) -> None:
         super().__init__(task)
@@ -61,27 +63,35 @@ class TRSSL(Method):
         classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
         self.live = nn.Sequential(backbone.new_tail(), classifier)
         self.slow = Ema(self.live, s.decay)
-        self.register_buffer("steps", torch.tensor(0))
-        self.register_buffer("temperatures", torch.full((task.n_images,), s.temperature))
-        self.steps: Tensor
-        self.temperatures: Tensor
+        self.temperatures = nn.Buffer(torch.full((task.n_images,), s.temperature))
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """Labeled images in one view, unlabeled ones in two, mixed with each other."""
-        labeled, free = batch.labeled, ~batch.labeled
+        labeled, free = (rows.nonzero().squeeze(1) for rows in (batch.labeled, ~batch.labeled))
         first, second = batch.view(0), batch.view(1)
         known = F.one_hot(batch.labels[labeled], self.task.n_classes).to(first.dtype)
         own = self.temperatures[batch.image_ids]
         # Each view is taught what the other one is taken for.
-        tokens = torch.cat([first[labeled], first[free], second[free]])
+        rows = torch.cat([labeled, free, free + len(batch.labels)])
+        tokens = batch.tokens[rows]
         targets = torch.cat([known, self.pseudo(second[free]), self.pseudo(first[free])])
         temperatures = torch.cat([own[labeled], own[free], own[free]])
         if self.settings.mixup:
-            generator, concentration = batch.generator(), self.settings.mixup
-            mix = draw_mix(len(tokens), generator=generator, concentration=concentration)
-            tokens, targets, temperatures = mixup(*mix, tokens, targets, temperatures)
+            share, order = draw_mix(
+                len(rows), generator=batch.generator(), concentration=self.settings.mixup
+            )
+            tokens = self.mixed(batch, share, rows, rows[order])
+            targets, temperatures = mixup(share, order, targets, temperatures)
         logits = self.live(tokens) / temperatures[:, None]
         return {"classify/mixed": cross_entropy(logits, targets)}
+
+    def mixed(self, batch: Batch, share: float, rows: Tensor, partners: Tensor) -> Tensor:
+        """(n, ...) tokens: rows mixed with their partners, before the frozen trunk or after it."""
+        if self.settings.mix == "tokens":
+            return share * batch.tokens[rows] + (1 - share) * batch.tokens[partners]
+        if batch.mix_pixels is None:
+            raise UserError(NEEDS_FRESH)
+        return batch.mix_pixels(share, rows, partners)
 
     @torch.no_grad()
     def pseudo(self, tokens: Tensor) -> Tensor:
@@ -109,8 +119,6 @@ class TRSSL(Method):
 
     def after_step(self, batch: Batch) -> None:
         """The slow copy follows."""
-        self.steps += 1
-        self.slow.decay = early_decay(int(self.steps), final=self.settings.decay)
         self.slow.update(self.live, shrink=self.settings.shrink)
 
     def features(self, tokens: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from bacon_gcd.class_tree import ClassTree
+
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -26,6 +28,8 @@ class Rows:
     """(N,) the image came with a label."""
     confidence: FloatArray | None = None
     """(N,) in 0..1, how sure the class is; NaN = unknown."""
+    known_probability: FloatArray | None = None
+    """(N,) in 0..1, how likely the class is a known one; 1 for labeled images."""
     outlier: BoolArray | None = None
     """(N,) the image looks like none of the classes."""
     xy: FloatArray | None = None
@@ -34,8 +38,8 @@ class Rows:
     """(N, K) rows of the most similar images, nearest first; -1 = none."""
 
     def __post_init__(self) -> None:
-        columns = (self.class_ids, self.labeled, self.confidence, self.outlier)
-        for column in (*columns, self.xy, self.neighbors):
+        columns = (self.class_ids, self.labeled, self.confidence, self.known_probability)
+        for column in (*columns, self.outlier, self.xy, self.neighbors):
             if column is not None and len(column) != len(self.ids):
                 raise ValueError("every column has one entry per image")
 
@@ -96,6 +100,10 @@ class ReportData:
     duplicates: Sequence[Duplicate] | None = None
     quarantine: Sequence[tuple[str, str]] | None = None
     """(file, reason) of what could not be read."""
+    tree: ClassTree | None = None
+    """Coarser and finer cuts; None: the run cannot be cut again, nor its threshold moved."""
+    threshold: float | None = None
+    """Of `known_probability`; None: the likeliest class decided."""
     training: str | None = None
     """SVG of the training curves (`figures.training_curves`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -64,6 +64,8 @@ def map_columns(data: ReportData, shown: IntArray) -> dict[str, list[Any]]:
     }
     if rows.confidence is not None:
         columns["confidence"] = _plain(rows.confidence[shown], digits=3)
+    if rows.known_probability is not None:
+        columns["known_probability"] = _plain(rows.known_probability[shown], digits=4)
     if rows.outlier is not None:
         columns["outlier"] = rows.outlier[shown].astype(int).tolist()
     if rows.xy is not None:

@@ -16,12 +16,12 @@ from bacon_gcd.cluster import kmeans
 from bacon_gcd.evaluation import block, test_probe, train_probe, unit_features
 from bacon_gcd.methods.base import Method
 from bacon_gcd.model import novel_names
+from bacon_gcd.neighbors import nearest
 from bacon_gcd.report.contents import ClassInfo, ReportData, Rows, Score
 from bacon_gcd.report.figures import read_log, training_curves
 from bacon_gcd.report.page import write_report
 from bacon_gcd.runs import Workbench
 
-N_NEIGHBORS = 6
 MAP_LIMIT = 5000  # more images than this are placed by their first two principal axes
 
 
@@ -113,14 +113,3 @@ def place(features: Tensor) -> npt.NDArray[np.float32]:
     start = reduced[:, :2] / reduced[:, 0].std() * 1e-4
     tsne = TSNE(init=start.numpy(), random_state=0, perplexity=min(30, len(features) / 4))
     return np.asarray(tsne.fit_transform(reduced.numpy()), dtype=np.float32)
-
-
-def nearest(features: Tensor, *, chunk: int = 1024) -> npt.NDArray[np.int64]:
-    """(N, 6) the most similar other images; a chunk of rows at a time, never N x N."""
-    rows = []
-    for start in range(0, len(features), chunk):
-        similarity = features[start : start + chunk] @ features.T
-        own = torch.arange(len(similarity))
-        similarity[own, own + start] = -torch.inf
-        rows.append(similarity.topk(min(N_NEIGHBORS, len(features) - 1), dim=1).indices)
-    return torch.cat(rows).numpy()

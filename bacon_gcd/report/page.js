@@ -1,5 +1,5 @@
 "use strict";
-// The page works without this script except for the map, the detail view and the theme button.
+// The page works without this script except for the map, the sliders, the detail view and the theme button.
 (() => {
   const data = JSON.parse(document.getElementById("payload").textContent);
   const find = (selector) => document.querySelector(selector);
@@ -94,6 +94,8 @@
       article.hidden = !article.dataset.name.includes(wanted);
     }
   });
+
+  makeChoices(data, paint);
 
   // The map.
   const map = find("#plot") && window.Plotly ? makeMap(find("#plot")) : null;

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from bacon_gcd import __version__
 from bacon_gcd.files import write_atomic
-from bacon_gcd.report import choices, figures, sprites, summary
+from bacon_gcd.report import choices, figures, sprites, summary, tree
 from bacon_gcd.report.contents import ReportData
 
 __all__ = ["ReportData", "render", "write_report"]
@@ -35,8 +35,11 @@ def render(data: ReportData) -> str:
     """The page as HTML. The same data give the same text."""
     galleries = choices.galleries(data)
     listed = _listed(data)
+    faces = tree.faces(data)
     wanted = [*listed["rows"], *(row for gallery in galleries for row in gallery.rows)]
+    wanted += [*faces.values(), *tree.near_any_line(data).tolist()]
     shown = choices.shown_rows(data, wanted)
+    place = {int(row): number for number, row in enumerate(shown)}
     sheets = sprites.make_sprites(data.thumbnail, shown.tolist())
     return _template().render(
         data=data,
@@ -44,7 +47,10 @@ def render(data: ReportData) -> str:
         **{name: entries for name, entries in listed.items() if name != "rows"},
         bars=figures.class_size_bars(data),
         styles=[figures.class_style(c) for c in range(len(data.classes))],
-        place={int(row): place for place, row in enumerate(shown)},
+        place=place,
+        faces=faces,
+        drawing=data.tree and tree.draw(data.tree, len(data.classes)),
+        sides=tree.sides(data),
         n_shown=len(shown),
         sentences=summary.sentences(data),
         tiles=summary.tiles(data),
@@ -54,8 +60,9 @@ def render(data: ReportData) -> str:
         tile=sheets.tile,
         sheets=[Markup(uri) for uri in sheets.data_uris()],  # noqa: S704  base64 of our own making
         training=Markup(data.training) if data.training else None,  # noqa: S704  drawn by figures.py
-        payload=script_json(_payload(data, shown)),
+        payload=script_json(_payload(data, shown, place)),
         css=_part("page.css"),
+        choose=_part("choose.js"),
         js=_part("page.js"),
         plotly=Markup(plotly.offline.get_plotlyjs()) if data.rows.xy is not None else "",  # noqa: S704
     )
@@ -75,14 +82,21 @@ def _listed(data: ReportData) -> dict[str, Any]:
     return lists | {"rows": rows}
 
 
-def _payload(data: ReportData, shown: Any) -> dict[str, Any]:
+def _payload(data: ReportData, shown: Any, place: dict[int, int]) -> dict[str, Any]:
     """What the script of the page works on."""
     classes = [
         {"name": visible(c.name), "known": c.known, **figures.class_style(number)}
         for number, c in enumerate(data.classes)
     ]
     ids = [visible(str(data.rows.ids[row])) for row in shown]
-    return {"classes": classes, "ids": ids, **figures.map_columns(data, shown)}
+    found = tree.sides(data)
+    return {
+        "classes": classes,
+        "ids": ids,
+        "tree": tree.tree_columns(data, place),
+        "sides": found and found._asdict(),
+        **figures.map_columns(data, shown),
+    }
 
 
 def script_json(value: Any) -> Markup:

@@ -17,8 +17,8 @@ from bacon_gcd.edits import (
     Edit,
     active_edits,
     append_edit,
-    apply_edits,
     checked,
+    corrected,
     edits_path,
     novel_number,
     read_edits,
@@ -45,7 +45,7 @@ class Corrections:
 
     def applied(self, *more: Edit) -> Applied:
         """The run with the edits on disk, and some more that are only tried."""
-        return apply_edits(self.run.rows, self.run.classes, [*read_edits(self.path), *more])
+        return corrected(self.run, *more)
 
     def state(self) -> dict[str, Any]:
         """Everything the page shows; names are made visible, their raw form is for editing."""

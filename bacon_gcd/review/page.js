@@ -189,18 +189,24 @@
     tell.timer = setTimeout(() => { find("#note").textContent = ""; }, 6000);
   }
 
-  async function load(path, options) {
+  async function request(path, asked) {
+    const options = asked && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) };
     let answer;
     try {
       answer = await fetch(path, options);
     } catch {
       tell("The server does not answer. Start bacon review again; every edit up to here is saved.");
-      return false;
+      return null;
     }
     const found = await answer.json().catch(() => ({ error: "Open the address that bacon review printed." }));
-    if (!answer.ok) { tell(found.error); return false; }
-    state = found;
-    return true;
+    if (!answer.ok) { tell(found.error); return null; }
+    return found;
+  }
+
+  async function load(path, asked) {
+    const found = await request(path, asked);
+    if (found !== null) state = found;
+    return found !== null;
   }
 
   async function edit(asked) {
@@ -208,7 +214,7 @@
     busy = true;
     const place = shown.indexOf(framed);
     const hadFocus = document.activeElement?.classList.contains("card");
-    const done = await load("/edit", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(asked) });
+    const done = await load("/edit", asked);
     busy = false;
     if (!done) return false;
     find("#note").textContent = "";
@@ -302,9 +308,48 @@
     },
     all() { shown.slice(0, limit).forEach((number) => selected.add(number)); mark(); },
     clear() { selected.clear(); mark(); },
+    learn: () => !find("#learn").disabled && learn("start"),
     help: () => find("#keys").showModal(),
     more() { limit += PAGE; drawView(); },
   };
+
+  // Learning
+
+  const LEARNING = {
+    running: () => "Learning from your corrections. This goes on when you close the page.",
+    failed: () => "It could not be learned.",
+    done: (found) => `The new result is ready: ${found.line}`,
+  };
+  let closed = ""; // the message that was closed, so that it does not come back by itself
+
+  function drawLearning(found) {
+    const running = found.is === "running";
+    find("#learn").disabled = running;
+    find("#learning").hidden = found.is === "idle" || closed === found.is + found.line;
+    find("#learning").className = found.is;
+    if (found.is === "idle") return;
+    find("#learning-text").textContent = LEARNING[found.is](found);
+    find("#learning-line").textContent = found.is === "done" ? `Later: ${found.command}` : found.line || "Starting…";
+    find("#learning-stop").hidden = !running;
+    find("#learning-open").hidden = found.is !== "done";
+    find("#learning-close").hidden = running;
+    find("#learning-close").onclick = () => { closed = found.is + found.line; find("#learning").hidden = true; };
+    clearTimeout(drawLearning.timer);
+    if (running) drawLearning.timer = setTimeout(watchLearning, 700);
+  }
+
+  async function watchLearning() {
+    const found = await request("/refit");
+    if (found !== null) drawLearning(found);
+  }
+
+  async function learn(what) {
+    closed = "";
+    const found = await request("/refit", { do: what });
+    if (found === null) return;
+    drawLearning(found);
+    if (what === "open" && await load("/state")) { view = "uncertain"; show(view); }
+  }
 
   function enlarge(number) {
     const image = state.images[number];
@@ -333,7 +378,7 @@
 
   const KEYS = {
     c: actions.confirm, w: actions.wrong, m: actions.move, r: actions.rename, g: actions.merge, s: actions.split,
-    u: actions.undo, a: actions.all, Escape: actions.clear, "?": actions.help, n: () => show("uncertain"),
+    u: actions.undo, l: actions.learn, a: actions.all, Escape: actions.clear, "?": actions.help, n: () => show("uncertain"),
     j: () => walk(1), k: () => walk(-1), x: () => framed !== null && choose(framed, false),
     Enter: () => framed !== null && enlarge(framed),
   };
@@ -358,7 +403,8 @@
     for (const name of ["large", "keys"]) find(`#${name}-close`).addEventListener("click", () => find(`#${name}`).close());
     document.addEventListener("keydown", pressed);
     document.addEventListener("focusout", () => setTimeout(drawBar));
-    if (await load("/state")) draw();
+    for (const what of ["stop", "open"]) find(`#learning-${what}`).addEventListener("click", () => learn(what));
+    if (await load("/state")) { draw(); await watchLearning(); }
     root.dataset.ready = "yes";
   });
 })();

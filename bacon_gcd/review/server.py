@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from threading import Lock
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 
-from bacon_gcd.config import UserError
+from bacon_gcd.config import UserError, choose
 from bacon_gcd.review.corrections import Corrections, NotThereError
+from bacon_gcd.review.learning import Learning
 
 FOLDER = Path(__file__).parent
 MAX_BODY = 4_000_000  # bytes: every image of a large run selected at once
@@ -43,7 +45,7 @@ Next = Callable[[Request], Awaitable[Response]]
 
 def new_app(folder: str | Path, *, token: str, port: int) -> FastAPI:
     """The page of one run, for requests to this port that know the token."""
-    corrections = Corrections(folder)
+    desk = Desk(folder)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _guard(app, token, port)
 
@@ -60,20 +62,71 @@ def new_app(folder: str | Path, *, token: str, port: int) -> FastAPI:
 
     @app.get("/state")
     def state() -> Response:
-        return JSONResponse(corrections.state())
+        return JSONResponse(desk.corrections.state())
 
     @app.get("/image/{number}")
     def image(number: int, size: str = "small") -> Response:
         headers = {"Cache-Control": "private, max-age=3600"}
-        data = corrections.picture(number, size)
+        data = desk.corrections.picture(number, size)
         return Response(data, media_type="image/jpeg", headers=headers)
 
     @app.post("/edit")
     async def edit(request: Request) -> Response:
         asked = await _json(request)
-        return JSONResponse(await run_in_threadpool(corrections.edit, asked))
+        return JSONResponse(await run_in_threadpool(desk.edit, asked))
+
+    @app.get("/refit")
+    def learning() -> Response:
+        return JSONResponse(desk.learning.status())
+
+    @app.post("/refit")
+    async def learn(request: Request) -> Response:
+        asked = await _json(request)
+        return JSONResponse(await run_in_threadpool(desk.learn, asked.get("do")))
 
     return app
+
+
+class Desk:
+    """The run that lies open, and the refit that learns from it."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.lock = Lock()
+        self.open(Path(folder))
+
+    def open(self, folder: Path) -> None:
+        """Take up a run, the first one or a newer result."""
+        self.corrections = Corrections(folder)
+        self.learning = Learning(folder)
+
+    def edit(self, asked: Mapping[str, object]) -> dict[str, object]:
+        """One correction; while a refit is under way it would be lost to the new result."""
+        if self.learning.running:
+            raise UserError("wait until it has learned, or stop it: corrections are closed so long")
+        return self.corrections.edit(asked)
+
+    def learn(self, what: object) -> dict[str, object]:
+        """What the buttons of the refit ask for: start, stop, or open the newest result."""
+        match choose("refit", str(what), ("start", "stop", "open")):
+            case "start":
+                self._start()
+            case "stop":
+                self.learning.stop()
+            case "open":
+                self._open_newest()
+        return self.learning.status()
+
+    def _start(self) -> None:
+        with self.lock:
+            if self.corrections.state()["undo"] is None:
+                raise UserError("there is no correction to learn from yet")
+            self.learning.start()
+
+    def _open_newest(self) -> None:
+        with self.lock:
+            if (new := self.learning.newest()) is None or self.learning.running:
+                raise UserError("there is no newer result yet")
+            self.open(new)
 
 
 async def _json(request: Request) -> dict[str, object]:

@@ -4,7 +4,7 @@ import pytest
 
 from bacon_gcd.report.page import write_report
 
-from ..report_samples import HOSTILE, hostile, sample
+from ..report_samples import HOSTILE, hostile, sample, two_novel
 
 SIZES = ((390, 844), (1024, 768), (1600, 1000))
 
@@ -140,3 +140,88 @@ def test_the_page_can_be_read_without_scripts(watch, report):
     watched.page.goto(report.as_uri())
     assert "11 images were sorted into 3 classes" in watched.page.inner_text("#summary")
     assert "The map needs JavaScript" in watched.page.inner_text("#map")
+
+
+@pytest.fixture(scope="module")
+def cut_report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("a run's folder")
+    return write_report(two_novel(), folder / "report.html")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_both_sliders_move_by_key_and_stay_on_the_screen(watch, cut_report, size, scheme):
+    watched = watch(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    page = watched.open(cut_report)
+    for slider, shown, keys in (
+        ("#cut-number", "#cut-now", ("ArrowLeft", "ArrowRight", "ArrowRight")),
+        ("#side-line", "#side-say", ("Home", "ArrowRight", "End")),
+    ):
+        page.focus(slider)
+        said = {page.inner_text(shown)}
+        for key in keys:
+            page.keyboard.press(key)
+            said.add(page.inner_text(shown))
+        assert len(said) > 2
+    assert page.evaluate("document.documentElement.scrollWidth") == size[0]
+    assert watched.complaints == []
+    assert watched.outside == []
+
+
+def test_the_cut_says_what_becomes_of_the_classes(watch, cut_report):
+    page = watch().open(cut_report)
+    run = str(cut_report.parent).replace("'", "'\\''")
+    assert page.inner_text("#cut-now") == "3 classes, as it is"
+    assert page.locator("#cut-changes li").count() == 0
+    page.focus("#cut-number")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#cut-now") == "2 classes, 1 fewer"
+    assert page.inner_text("#cut-changes") == "novel_000 (3) + novel_001 (4) → novel_001 (7)"
+    command = f"bacon discover --recut '{run}' --classes 2 -o '{run}-2'"
+    assert page.inner_text("#cut-command") == command
+    assert page.locator("#tree path.done").count() == 3
+    assert page.locator("#tree li:not(.inside)").count() == 2
+    assert page.locator("#cut-sizes li").all_inner_texts() == ["novel_001 7", "cat 4"]
+    page.keyboard.press("End")
+    assert "cat (4) → cat (2) + a new class (2)" in page.inner_text("#cut-changes")
+    assert page.locator("#tree li:not(.inside)").count() == 5
+    page.locator("#cut-changes [data-image]").first.click()
+    assert page.inner_text("#detail h3").startswith("folder/image_")
+
+
+def test_the_line_counts_the_images_and_shows_those_that_change_sides(watch, cut_report):
+    page = watch().open(cut_report)
+    page.focus("#side-line")
+    page.keyboard.press("Home")
+    say = "8 known, 0 new: 0 images would become new, 6 known."
+    assert page.inner_text("#side-say") == say
+    assert page.locator("#side-near .moves").count() == 6
+    page.keyboard.press("End")
+    assert page.inner_text("#side-say").startswith("0 known, 8 new: 2 images would become new")
+    assert "becomes new" in page.inner_text("#side-near")
+    assert "--threshold 1.00 -o" in page.inner_text("#side-command")
+
+
+def test_a_command_is_copied(watch, cut_report):
+    watched = watch(permissions=["clipboard-read", "clipboard-write"])
+    page = watched.open(cut_report)
+    page.click("[data-copy='#cut-command']")
+    page.wait_for_function(
+        "/copied|selected/.test(document.querySelector('[data-copy]').textContent)"
+    )
+    copied = page.evaluate("getSelection().toString() || navigator.clipboard.readText()")
+    assert copied == page.inner_text("#cut-command")
+
+
+def test_hostile_classes_are_joined_as_text(watch, hostile_report):
+    watched = watch()
+    page = watched.open(hostile_report)
+    page.focus("#cut-number")
+    page.keyboard.press("End")
+    assert HOSTILE[0] in page.inner_text("#cut-changes")
+    assert HOSTILE[0] in page.inner_text("#cut-sizes")
+    page.focus("#side-line")
+    page.keyboard.press("End")
+    assert page.evaluate("window.hacked") is None
+    assert watched.complaints == []
+    assert watched.outside == []

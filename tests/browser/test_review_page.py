@@ -1,15 +1,18 @@
 """The review page in a real browser: a person corrects a run, the server dies, nothing is lost."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'bacon-gcd[review]'")
 
-from bacon_gcd.discover_run import FoundClass
+from bacon_gcd import demo, discover
+from bacon_gcd.discover_run import DiscoverRun, FoundClass
 from bacon_gcd.edits import edits_path, read_edits
 
 from ..discover_samples import make_run, predictions
@@ -108,6 +111,76 @@ def test_a_person_renames_merges_moves_loses_the_server_comes_back_and_exports(
     words = [sys.executable, "-m", "bacon_gcd", "export", str(run), "--to", str(to), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["folders"] == {"cat": 2, "dog": 8, "heron": 6}
+
+
+def demo_run(folder):
+    """Real images of four classes, one of them known, sorted by planted vectors."""
+    table = demo.load()
+    vectors = {}
+    for label in range(4):
+        for number, row in enumerate(np.flatnonzero(table.labels == label)[:12].tolist()):
+            home = "airplane" if label == 0 and number < 5 else "_unlabeled"
+            name = f"{home}/{table.class_names[label]}-{number:02d}.png"
+            (folder / "photos" / home).mkdir(parents=True, exist_ok=True)
+            table.image(row).save(folder / "photos" / name)
+            spread = np.random.default_rng(row).normal(0, 0.05, 8)
+            vectors[name] = np.eye(4, 8)[label] + spread
+    np.save(folder / "vectors.npy", np.array([vectors[name] for name in sorted(vectors)]))
+    ready = {"features": folder / "vectors.npy", "effort": "quick", "classes": 4}
+    return discover(folder / "photos", folder / "run", **ready).folder
+
+
+def test_a_person_corrects_loses_the_server_lets_it_learn_and_exports(watch, serve, tmp_path):
+    run = demo_run(tmp_path)
+    rows = DiscoverRun.load(run).rows
+    name_of = {row.file_name.split("/")[1].split("-")[0]: row.class_name for row in rows}
+    server = serve(run)
+    watched = watch(viewport={"width": 1280, "height": 800})
+    page = visit(watched, server)
+    page.keyboard.press("l")  # nothing was corrected yet
+    page.wait_for_selector("#note:has-text('no correction to learn from')")
+    watched.complaints.clear()  # the browser notes the refusal itself
+
+    open_class(page, name_of["bird"])
+    page.click("#rename")
+    page.fill("#ask-text", "heron")
+    page.keyboard.press("Enter")
+    page.locator("#view-name", has_text="heron").wait_for()
+    open_class(page, name_of["cat"])
+    page.keyboard.press("g")
+    page.fill("#ask-text", "airplane")
+    page.keyboard.press("Enter")
+    page.locator("#view-name", has_text="airplane").wait_for()
+    open_class(page, name_of["automobile"])
+    moved = [page.locator("#grid .card").nth(i).get_attribute("title") for i in range(2)]
+    for i in range(2):
+        page.locator("#grid .card").nth(i).click()
+    page.click("#move")
+    page.locator("#ask-list button", has_text="heron").click()
+    page.wait_for_selector("#undo:has-text('move 2 to heron')")
+
+    server.kill()
+    page = visit(watched, serve(run))
+    expected = ["airplane", "heron", name_of["automobile"]]
+    assert sorted(class_names(page)) == sorted(expected)
+    page.click("#learn")
+    page.wait_for_selector("#learning.running")
+    page.wait_for_selector("#learning-open:visible", timeout=120_000)
+    assert "run-2" in page.inner_text("#learning")
+    page.click("#learning-open")
+    page.wait_for_selector("#title:has-text('run-2')")
+    assert sorted(class_names(page)) == sorted(expected)
+    open_class(page, "heron")
+    assert page.locator("#grid .mark.confirmed").count() == 2
+    assert page.is_hidden("#learning")
+    assert watched.complaints == []
+
+    to = tmp_path / "sorted"
+    words = ["export", str(tmp_path / "run-2"), "--to", str(to), "--json"]
+    subprocess.run([sys.executable, "-m", "bacon_gcd", *words], capture_output=True, check=True)
+    folders = {each: len(os.listdir(to / each)) for each in expected}
+    assert folders == {"airplane": 24, "heron": 14, name_of["automobile"]: 10}
+    assert {os.path.basename(name) for name in moved} <= set(os.listdir(to / "heron"))
 
 
 def test_the_keyboard_alone_confirms_moves_marks_and_undoes(watch, serve, tmp_path):
