@@ -37,7 +37,7 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
         f"{bench.task.n_known} classes are known, {bench.task.n_classes} are there"
     )
     frozen = frozen_kmeans(bench)
-    result = train_run(bench, folder, save_seconds=3600, evaluate_every=max(epochs // 5, 1))
+    result = train_run(bench, folder, save_seconds=3600, evaluate_every=max(epochs // 3, 1))
     if result is None:
         raise KeyboardInterrupt
     method = load_model(folder / "model").method

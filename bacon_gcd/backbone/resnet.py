@@ -13,7 +13,7 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.resnet_tail import EPSILON, ResNetTail
 from bacon_gcd.backbone.state import check_state, state_digest
 from bacon_gcd.backbone.vit import native_bfloat16
-from bacon_gcd.backbone.winograd import frozen3x3, kernels_at_points, suits
+from bacon_gcd.backbone.winograd import frozen3x3, kernels_at_points, suits, tile_of
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.files import digest
 
@@ -155,20 +155,23 @@ class FoldedConv(nn.Module):
         self.register_buffer("bias", state[f"{norm}.bias"] - state[f"{norm}.running_mean"] * scale)
         self.stride, self.relu, self.padding = stride, relu, weight.shape[-1] // 2
         n_in, size = weight.shape[1:3]
-        fast = size == 3 and stride == 1 and n_in >= MANY_CHANNELS
-        self.kernels = kernels_at_points(weight) if fast else None
+        self.fast = size == 3 and stride == 1 and n_in >= MANY_CHANNELS
+        self.kernels: dict[int, Tensor] = {}  # side of a tile -> the weight at its points
 
     def forward(self, maps: Tensor) -> Tensor:
         """(N, C_in, H, W) to (N, C_out, H/stride, W/stride)."""
-        if self.kernels is not None and suits(maps, side=maps.shape[-1]):
-            result = self._by_points(maps, self.kernels)
+        if self.fast and suits(maps, side=maps.shape[-1]):
+            result = self._by_points(maps)
         else:
             shape = {"stride": self.stride, "padding": self.padding}
             result = F.conv2d(maps, self.weight, self.bias, **shape)
         return result.relu_() if self.relu else result
 
-    def _by_points(self, maps: Tensor, kernels: Tensor) -> Tensor:
+    def _by_points(self, maps: Tensor) -> Tensor:
         side = maps.shape[-1]
+        if (tile := tile_of(side)) not in self.kernels:
+            self.kernels[tile] = kernels_at_points(self.weight, side=side)
+        kernels = self.kernels[tile]
         positions_first = maps.permute(2, 3, 0, 1).flatten(0, 1)
         result = frozen3x3(positions_first, kernels, side=side).add_(self.bias)
         images = result.view(side, side, *result.shape[1:]).permute(2, 3, 0, 1)

@@ -1,8 +1,9 @@
 """3x3 convolutions of small maps with a quarter of the multiplications, for training on a CPU.
 
-A 4x4 patch of outputs is a product of polynomials in two dimensions. Evaluated at 6x6 points it
+A 4x4 tile of outputs is a product of polynomials in two dimensions. Evaluated at 6x6 points it
 takes 36 multiplications per channel pair instead of 144, and over the channels these are 36 plain
 matrix products (Winograd's minimal filtering, F(4x4, 3x3)). Both gradients are of the same kind.
+Maps of side 3, 5 and 6 are cheaper in 3x3 tiles, at 25 points.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# With infinity, six points. Of fifteen choices measured, these had the smallest float32 error:
-# 1.0e-6 of the output's norm; the usual 0, ±1, ±2 have 2.3e-6, the direct convolution has 0.5e-6.
-POINTS = (0.0, 2 / 3, -2 / 3, 3 / 2, -3 / 2)
-TILE, TAPS = 4, 3
-SPAN = TILE + TAPS - 1  # inputs under one tile, and points
+# By the side of a tile; infinity is one more. Of a dozen choices measured for each, these had the
+# smallest float32 error: 1.0e-6 of the output's norm; the usual 0, ±1, ±2 have 2.3e-6, the direct
+# convolution has 0.5e-6.
+POINTS = {3: (0.0, 1.0, -1 / 2, -2.0), 4: (0.0, 2 / 3, -2 / 3, 3 / 2, -3 / 2)}
+TAPS = 3
 LARGEST_SIDE = 8  # the transforms are dense over the map and cost more than they save beyond this
 # Larger temporary tensors leave the cache, and the allocator gives them back to the system each
 # time: their new pages took a fifth of every step.
@@ -62,9 +63,9 @@ def frozen3x3(maps: Tensor, kernels: Tensor, *, side: int) -> Tensor:
     return result
 
 
-def kernels_at_points(weight: Tensor) -> Tensor:
-    """(C_out, C_in, 3, 3) weights to their (36, C_out, C_in) values at the points."""
-    taps = _transforms(TILE, weight.dtype).taps
+def kernels_at_points(weight: Tensor, *, side: int) -> Tensor:
+    """(C_out, C_in, 3, 3) weights to their (P, C_out, C_in) values at the points of such maps."""
+    taps = _transforms(side, weight.dtype).taps
     return (taps @ weight.reshape(-1, TAPS * TAPS).T).view(-1, *weight.shape[:2])
 
 
@@ -77,9 +78,9 @@ class _Winograd(torch.autograd.Function):
         taps = weight.reshape(-1, TAPS * TAPS).T.contiguous()
         kernels = []
         result = maps.new_zeros(*maps.shape[:2], len(weight))
-        for points in _point_groups(weight):
+        for points in _point_groups(at, weight):
             kernel = (at.taps[points] @ taps).view(-1, *weight.shape[:2])
-            for rows in _row_groups(maps, weight, points):
+            for rows in _row_groups(at, maps, points, weight):
                 inputs = _to_points(at.inputs[points], maps[:, rows])
                 _add_from_points(at.outputs[points], inputs @ kernel.mT, into=result[:, rows])
             kernels.append(kernel)
@@ -96,9 +97,9 @@ class _Winograd(torch.autograd.Function):
         grad = gradients[0].contiguous()
         grad_maps = torch.zeros_like(maps) if wants_maps else None
         grad_taps = weight.new_zeros(TAPS * TAPS, weight.shape[:2].numel())
-        for group, points in enumerate(_point_groups(weight)):
+        for group, points in enumerate(_point_groups(at, weight)):
             grad_kernel = weight.new_zeros(len(at.taps[points]), *weight.shape[:2])
-            for rows in _row_groups(maps, weight, points):
+            for rows in _row_groups(at, maps, points, weight):
                 outputs = _to_points(at.outputs[points], grad[:, rows])
                 if wants_weight:
                     inputs = _to_points(at.inputs[points], maps[:, rows])
@@ -123,15 +124,14 @@ def _add_from_points(transform: Tensor, values: Tensor, *, into: Tensor) -> None
     into.view(len(into), -1).addmm_(rows.T, values.view(len(rows), -1))
 
 
-def _point_groups(weight: Tensor) -> list[slice]:
-    """The 36 points in parts whose kernels stay below PIECE_BYTES."""
-    return _parts(SPAN * SPAN, weight[:, :, 0, 0].numel() * weight.element_size(), PIECE_BYTES)
+def _point_groups(at: _Transforms, weight: Tensor) -> list[slice]:
+    """The points in parts whose kernels stay below PIECE_BYTES."""
+    return _parts(len(at.taps), weight[:, :, 0, 0].numel() * weight.element_size(), PIECE_BYTES)
 
 
-def _row_groups(maps: Tensor, weight: Tensor, points: slice) -> list[slice]:
+def _row_groups(at: _Transforms, maps: Tensor, points: slice, weight: Tensor) -> list[slice]:
     """The N rows in parts whose values at these points stay below PIECE_BYTES."""
-    tiles = -(-len(maps) // TILE**2)
-    values = (points.stop - points.start) * tiles * max(weight.shape[:2])
+    values = (points.stop - points.start) * at.inputs.shape[1] * max(weight.shape[:2])
     return _parts(maps.shape[1], values * maps.element_size(), PIECE_BYTES)
 
 
@@ -146,25 +146,31 @@ class _Transforms(NamedTuple):
     """Values at the points, of maps as inputs, of maps as outputs, and of the nine taps."""
 
     inputs: Tensor
-    """(36, tiles, positions)"""
+    """(P, tiles, positions)"""
     outputs: Tensor
-    """(36, tiles, positions)"""
+    """(P, tiles, positions)"""
     taps: Tensor
-    """(36, 9)"""
+    """(P, 9)"""
+
+
+def tile_of(side: int) -> int:
+    """Side of the tiles that cover a map with the fewest multiplications."""
+    return min(POINTS, key=lambda tile: -(-side // tile) * (tile + TAPS - 1))
 
 
 @lru_cache(maxsize=8)
 def _transforms(side: int, dtype: torch.dtype) -> _Transforms:
-    """The transforms of a side x side map cut in 4x4 tiles of outputs."""
-    tiles = -(-side // TILE)
+    """The transforms of a side x side map cut in tiles of outputs."""
+    tile = tile_of(side)
+    n_tiles, span = -(-side // tile), tile + TAPS - 1
     with torch.device("cpu"):
-        of_inputs, of_outputs, of_taps = _on_a_line()
-        inputs = torch.zeros(tiles, SPAN, tiles * TILE + TAPS - 1, dtype=torch.float64)
-        outputs = torch.zeros(tiles, SPAN, tiles * TILE, dtype=torch.float64)
-    for tile in range(tiles):
-        start = tile * TILE
-        inputs[tile, :, start : start + SPAN] = of_inputs
-        outputs[tile, :, start : start + TILE] = of_outputs
+        of_inputs, of_outputs, of_taps = _on_a_line(tile)
+        inputs = torch.zeros(n_tiles, span, n_tiles * tile + TAPS - 1, dtype=torch.float64)
+        outputs = torch.zeros(n_tiles, span, n_tiles * tile, dtype=torch.float64)
+    for number in range(n_tiles):
+        start = number * tile
+        inputs[number, :, start : start + span] = of_inputs
+        outputs[number, :, start : start + tile] = of_outputs
     return _Transforms(
         _on_a_map(inputs[:, :, 1 : side + 1]).to(dtype),  # the padding is zero: left out
         _on_a_map(outputs[:, :, :side]).to(dtype),
@@ -173,22 +179,23 @@ def _transforms(side: int, dtype: torch.dtype) -> _Transforms:
 
 
 def _on_a_map(line: Tensor) -> Tensor:
-    """(tiles, 6, side) transform of a line to (36, tiles*tiles, side*side) of a map."""
+    """(tiles, n, side) transform of a line to (n*n, tiles*tiles, side*side) of a map."""
     square = torch.einsum("aip,bjq->ijabpq", line, line)
     return square.flatten(4).flatten(2, 3).flatten(0, 1).contiguous()
 
 
-def _on_a_line() -> tuple[Tensor, Tensor, Tensor]:
-    """(6, 6), (6, 4), (6, 3): values at the points of six inputs, four outputs, three taps.
+def _on_a_line(tile: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(n, n), (n, tile), (n, 3): values at n = tile + 2 points of inputs, outputs and taps.
 
-    With E_n the values at the points of a polynomial of n coefficients (at infinity: the last),
-    a product of two is E_6^-1 (E_4 a * E_3 b). The convolution is that map transposed in a:
-    outputs = E_4^T ((E_3 taps) * (E_6^-T inputs)).
+    With E_m the values at the points of a polynomial of m coefficients (at infinity: the last),
+    a product of two is E_n^-1 (E_tile a * E_3 b). The convolution is that map transposed in a:
+    outputs = E_tile^T ((E_3 taps) * (E_n^-T inputs)).
     """
-    powers = torch.tensor(POINTS, dtype=torch.float64)[:, None] ** torch.arange(SPAN)
+    span = tile + TAPS - 1
+    powers = torch.tensor(POINTS[tile], dtype=torch.float64)[:, None] ** torch.arange(span)
 
     def values(n: int) -> Tensor:
         infinity = F.one_hot(torch.tensor([n - 1]), n).double()
         return torch.cat([powers[:, :n], infinity])
 
-    return torch.linalg.inv(values(SPAN)).T, values(TILE), values(TAPS)
+    return torch.linalg.inv(values(span)).T, values(tile), values(TAPS)

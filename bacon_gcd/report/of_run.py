@@ -111,5 +111,7 @@ def place(features: Tensor) -> npt.NDArray[np.float32]:
     from sklearn.manifold import TSNE
 
     start = reduced[:, :2] / reduced[:, 0].std() * 1e-4
-    tsne = TSNE(init=start.numpy(), random_state=0, perplexity=min(30, len(features) / 4))
+    tsne = TSNE(
+        init=start.numpy(), random_state=0, perplexity=min(30, len(features) / 4), max_iter=500
+    )
     return np.asarray(tsne.fit_transform(reduced.numpy()), dtype=np.float32)
