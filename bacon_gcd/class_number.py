@@ -30,6 +30,7 @@ SAMPLE = 20_000  # rows that are over-clustered; the others join the nearest ove
 JUDGED = 3_000  # rows that the silhouette and the search on labeled accuracy look at
 MOST_PARTS = 600  # or twice the known classes
 OVER_CLUSTERINGS = 3
+LABELS_PER_PART = 3  # on average, at least
 CLEAR = 0.5  # silhouette from which clusters are clear enough to be counted without labels
 CLOSE = 0.02  # levels this near to the best score could be right as well
 SLACK = 0.05  # of the estimate: folds of one tree agree more with each other than with the truth
@@ -93,7 +94,8 @@ def count_classes(
     most = n_known + int((ids < 0).sum())
     low, high = allowed or (max(n_known, 1), most)
     centered = seen_from_mean(features)
-    tree = merge_tree(centered, n_known=n_known, seed=seed)
+    n_labeled = int((ids >= 0).sum())
+    tree = merge_tree(centered, n_known=n_known, n_labeled=n_labeled, seed=seed)
     shapes = silhouettes(centered, tree, seed=seed)
     novel, found = _novel(centered, ids, tree, n_known=n_known, seed=seed)
     beside = _beside(features, ids, tree, shapes, n_known=n_known, most=most, seed=seed)
@@ -114,10 +116,13 @@ def _novel(
 ) -> tuple[float, list[float]]:
     """The median over several over-clusterings, which differ more than folds of one of them do."""
     estimates, candidates = [], []
+    n_labeled = int((labels >= 0).sum())
     for number in range(OVER_CLUSTERINGS):
         members = tree.members
         if number:
-            members = over_clusters(features, n_known=n_known, seed=seed + number)[0]
+            members = over_clusters(
+                features, n_known=n_known, n_labeled=n_labeled, seed=seed + number
+            )[0]
         parts = parts_of(features, members, labels, n_known=max(n_known, 1))
         novel, close = novel_counts(parts, seed=seed)
         if not close:
@@ -147,20 +152,27 @@ def _by_shape(shapes: dict[int, float], n_parts: int) -> tuple[float, list[float
     return float(best), [float(k) for k, v in shapes.items() if v >= shapes[best] - CLOSE]
 
 
-def merge_tree(features: Tensor, *, n_known: int, seed: int) -> MergeTree:
+def merge_tree(features: Tensor, *, n_known: int, seed: int, n_labeled: int = 0) -> MergeTree:
     """More clusters than classes, and their merges by Ward's criterion (Ward 1963)."""
-    members, centroids = over_clusters(features, n_known=n_known, seed=seed)
+    members, centroids = over_clusters(features, n_known=n_known, n_labeled=n_labeled, seed=seed)
     merges: FloatArray = np.empty((0, 4))
     if len(centroids) > 1:
         merges = linkage(centroids.double().numpy(), "ward")
     return MergeTree(members, merges)
 
 
-def over_clusters(features: Tensor, *, n_known: int, seed: int) -> tuple[IntArray, Tensor]:
-    """(N,) over-cluster of each row, and (M, D) their centroids."""
+def over_clusters(
+    features: Tensor, *, n_known: int, n_labeled: int, seed: int
+) -> tuple[IntArray, Tensor]:
+    """(N,) over-cluster of each row, and (M, D) their centroids.
+
+    No more than labels can tell apart: a part too small to hold any says nothing by holding none.
+    """
     n_rows = len(features)
     rows = _sample(n_rows, SAMPLE, seed)
-    wanted = max(3 * n_known, int(np.ceil(2 * np.sqrt(n_rows))))
+    wanted = int(np.ceil(2 * np.sqrt(n_rows)))
+    if n_labeled:
+        wanted = max(3 * n_known, min(wanted, n_labeled // LABELS_PER_PART))
     n_parts = min(wanted, max(MOST_PARTS, 2 * n_known), max(len(rows) // 2, 1))
     found = kmeans(features[rows], n_parts, n_init=1, seed=seed)
     members = found.labels if len(rows) == n_rows else assign(features, found.centroids)

@@ -10,7 +10,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.backbone.weights import CATALOGUE
-from bacon_gcd.calibration import Reliability, hold_out, measure
+from bacon_gcd.calibration import hold_out
 from bacon_gcd.class_number import Range, count_classes
-from bacon_gcd.cluster import kmeans, unit
+from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.discover_run import DiscoverRun
 from bacon_gcd.duplicates import find_duplicates
@@ -44,10 +43,11 @@ from bacon_gcd.material import (
     pick_backbone,
 )
 from bacon_gcd.methods import build_method, recipe_for, settings_for
-from bacon_gcd.methods.base import CENTROID_TEMPERATURE, Method, Task
+from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.neighbors import nearest
+from bacon_gcd.placing import settle
 from bacon_gcd.report.of_run import place
-from bacon_gcd.sorting import by_size, sort_images
+from bacon_gcd.sorting import sort_images
 from bacon_gcd.train import Silent, Trainer, TrainingData, TrainProbe
 
 IntArray = npt.NDArray[np.int64]
@@ -282,56 +282,6 @@ def held_out(settings: DiscoverSettings, material: Material) -> npt.NDArray[np.b
     """(N,) labels to measure with; training must not see them, so it gives up fewer."""
     few = 5 if settings.epochs else 2
     return hold_out(material.labels, material.table.groups, min_labels=few, seed=settings.seed)
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Where the classes are, and how far an answer can be trusted."""
-
-    centroids: Tensor
-    """(C, D) unit rows: known classes, then novel ones by size."""
-    reliability: Reliability | None
-
-    @property
-    def temperature(self) -> float:
-        """Chosen by held-out labels where there are any."""
-        return self.reliability.temperature if self.reliability else CENTROID_TEMPERATURE
-
-    def sharpened(self) -> Tensor:
-        """Centroids for a predictor, which divides by one temperature: their length is ours."""
-        return self.centroids * (CENTROID_TEMPERATURE / self.temperature)
-
-
-def settle(
-    features: Tensor,
-    labels: IntArray,
-    held: npt.NDArray[np.bool_],
-    *,
-    n_classes: int,
-    seed: int,
-) -> Places:
-    """Clusters that labels hold in place: once without the held-out ones to measure, then all."""
-    reliability = reliability_of(features, labels, held, n_classes=n_classes, seed=seed)
-    found = kmeans(features, n_classes, labels=labels, n_init=10, seed=seed)
-    n_known = int(labels.max(initial=-1)) + 1
-    return Places(by_size(features, labels, found.centroids, n_known=n_known), reliability)
-
-
-def reliability_of(
-    features: Tensor,
-    labels: IntArray,
-    held: npt.NDArray[np.bool_],
-    *,
-    n_classes: int,
-    seed: int,
-) -> Reliability | None:
-    """What the held-out labels say of clusters that do not know them; None: there are none."""
-    if not held.any():
-        return None
-    visible = np.where(held, -1, labels)
-    found = kmeans(features, n_classes, labels=visible, n_init=3, seed=seed)
-    cosines = features[torch.from_numpy(held)] @ unit(found.centroids).T
-    return measure(cosines, labels[held])
 
 
 def refuse_impossible(allowed: Range | None, given: str, n_known: int, n_unlabeled: int) -> None:

@@ -85,19 +85,42 @@ def novel_counts(parts: Parts, *, seed: int) -> tuple[float, list[float]]:
     """The number of novel classes, and what it might be as well; no candidates without judges.
 
     Judges are known classes of two labels or more. Half of them are held out as if novel, several
-    times; the claim under which they are counted right on average is taken.
+    times, to find the claim.
     """
-    judges = np.flatnonzero(parts.hits.sum(axis=0) >= 2)
-    if len(judges) < 2:
+    if int((parts.hits.sum(axis=0) >= 2).sum()) < 2:
         return 0.0, []
-    claim, others = CLAIM, [CLAIM]
-    if len(judges) >= 4:
-        errors = fold_errors(parts, judges, seed=seed)
-        claim = CLAIMS[int(np.abs(errors.mean(axis=0)).argmin())]
-        others = [CLAIMS[best] for best in np.abs(errors).argmin(axis=1)]
+    claim, *others = claims(parts, seed=seed)
     found = [count_novel(parts, each) for each in sorted({claim, *others})]
     candidates = [float(number) for each in found for number in each.close]
     return float(count_novel(parts, claim).best), candidates
+
+
+def best_claim(parts: Parts, *, seed: int) -> float:
+    """The claim under which known classes, held out as if novel, are counted right on average."""
+    return claims(parts, seed=seed)[0]
+
+
+def claims(parts: Parts, *, seed: int) -> list[float]:
+    """The best claim on average over the folds, then the best of each fold."""
+    judges = np.flatnonzero(parts.hits.sum(axis=0) >= 2)
+    if len(judges) < 4:
+        return [CLAIM]
+    errors = fold_errors(parts, judges, seed=seed)
+    best = [int(np.abs(errors.mean(axis=0)).argmin()), *np.abs(errors).argmin(axis=1)]
+    return [CLAIMS[each] for each in best]
+
+
+def novel_groups(parts: Parts, claim: float, n_groups: int) -> IntArray:
+    """(M,) group of each unclaimed part, at most `n_groups` of them; -1 = claimed, or too small."""
+    group_of = np.full(len(parts.sizes), -1, dtype=np.int64)
+    novel = np.flatnonzero(~parts.claimed(claim) & (parts.sizes >= MIN_MEMBERS))
+    if n_groups == 0 or not len(novel):
+        return group_of
+    group_of[novel] = 0
+    if len(novel) > 1:
+        found = fcluster(merges(parts.centers[novel]), n_groups, criterion="maxclust")
+        group_of[novel] = found - 1
+    return group_of
 
 
 def fold_errors(parts: Parts, judges: IntArray, *, seed: int) -> FloatArray:

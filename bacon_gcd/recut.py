@@ -20,11 +20,9 @@ from bacon_gcd.config import UserError, settings_from
 from bacon_gcd.discover_run import DiscoverRun, FoundClass
 from bacon_gcd.discovery import (
     Discovery,
-    Places,
     checked_threshold,
     held_out,
     parse_classes,
-    reliability_of,
     whole_or_nothing,
 )
 from bacon_gcd.duplicates import Twins
@@ -36,6 +34,7 @@ from bacon_gcd.material import Material, known_classes
 from bacon_gcd.methods import build_method, settings_for
 from bacon_gcd.methods.base import CENTROID_TEMPERATURE, Method, Task
 from bacon_gcd.model import Model, load_model
+from bacon_gcd.placing import Places, better_way
 from bacon_gcd.sorting import Sorted, choose_side, sort_images, suspects
 
 IntArray = npt.NDArray[np.int64]
@@ -118,7 +117,7 @@ def sort_again(
     labels = np.where(material.labels >= 0, class_ids, -1).astype(np.int64)
     material = dataclasses.replace(material, labels=labels)
     held = held_out(settings, material)
-    reliability = reliability_of(features, labels, held, n_classes=n_classes, seed=settings.seed)
+    _, reliability = better_way(features, labels, held, n_classes=n_classes, seed=settings.seed)
     places = Places(centroids_of(features, unit(centroids), tree, hearts), reliability)
     method = untrained(model, material, n_classes)
     method.centroids = places.sharpened()

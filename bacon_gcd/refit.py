@@ -25,7 +25,6 @@ from bacon_gcd.corrected import (
 from bacon_gcd.discover_run import DiscoverRun
 from bacon_gcd.discovery import (
     Discovery,
-    Places,
     Tell,
     gather,
     map_of,
@@ -42,6 +41,7 @@ from bacon_gcd.material import Material
 from bacon_gcd.methods.base import Method
 from bacon_gcd.model import Model
 from bacon_gcd.neighbors import nearest
+from bacon_gcd.placing import Places
 from bacon_gcd.recut import UNTRAINED, untrained
 from bacon_gcd.sorting import Sorted, probability_known, sort_images
 from bacon_gcd.train import TrainProbe
