@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from bacon_gcd import placing
 from bacon_gcd.placing import WAYS, better_way, by_clusters, by_parts, settle
 
 
@@ -50,7 +51,17 @@ def test_large_classes_with_many_labels_are_not_cut_up_by_parts():
     assert kept > cut + 0.1
 
 
-def test_the_way_that_is_right_about_more_held_out_labels_is_taken():
+def test_k_means_is_taken_only_if_it_is_right_about_clearly_more_held_out_labels(monkeypatch):
+    features, labels, _ = plant([60, 40, 30, 20], n_known=3)
+    held = a_fifth(labels)
+    wrong = by_clusters(features, labels, 4, 0).roll(1, dims=0)
+    monkeypatch.setattr(placing, "WAYS", (lambda *_: wrong, by_clusters))
+    assert better_way(features, labels, held, n_classes=4, seed=0)[0] is by_clusters
+    monkeypatch.setattr(placing, "WAYS", (by_clusters, by_clusters))
+    assert better_way(features, labels, held, n_classes=4, seed=0)[0] is by_parts
+
+
+def test_what_the_held_out_labels_say_is_told():
     features, labels, _ = plant([600, 20, 10, 60, 30, 15], n_known=3, spread=1.5)
     held = a_fifth(labels)
     way, reliability = better_way(features, labels, held, n_classes=6, seed=0)
