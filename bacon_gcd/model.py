@@ -230,6 +230,10 @@ def _oracle(settings: Any, counts: Tensor) -> Tensor | None:
 def _read_facts(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = read_json(folder / FACTS)
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder}: no model in it; name a finished run of bacon discover or bacon train"
+        ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: not a model folder: {error}") from None
     if facts.get("format") != FORMAT:

@@ -165,4 +165,4 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(small, words, message):
 
 def test_an_unfinished_run_has_no_scores_to_show(small):
     assert "no such file" in str(bacon("evaluate", small).exception)
-    assert "not a model folder" in str(bacon("predict", small, small).exception)
+    assert "no model in it" in str(bacon("predict", small, small).exception)
