@@ -18,6 +18,7 @@ from bacon_gcd.edits import append_edit, edits_path
 from bacon_gcd.openings import distance_to_peers
 from bacon_gcd.predict import predict
 from bacon_gcd.recut import recut
+from bacon_gcd.refit import refit
 from bacon_gcd.update import update
 from tests.planted_photos import COLORS, bacon, picture, plant
 from tests.small_backbone import use_small_backbone
@@ -239,6 +240,21 @@ def test_the_grown_run_can_be_exported_cut_and_used(small, planted):
         ("red-", "red", False),
     }
     assert all(row["outlier"] for row in told if "teal" in row["file_name"])
+
+
+def test_the_grown_run_learns_from_corrections_of_old_and_new_images(small, planted):
+    add(small, ["pink", "red"])
+    run = DiscoverRun.load(small / "grown")
+    new = [row.file_name for row in run.rows if row.file_name.startswith("added-1/pink")]
+    old = next(row.file_name for row in run.rows if not row.labeled)
+    edits = edits_path(run.folder)
+    append_edit(edits, {"kind": "rename", "class": run.rows[-1].class_name, "to": "mine"})
+    append_edit(edits, {"kind": "move", "files": [new[0], old], "to": "flamingo"})
+    learned = refit(run.folder, small / "learned").run
+    place = sorted_as(learned)
+    assert set(place) == {row.file_name for row in run.rows}
+    assert place[new[0]] == place[old] == "flamingo"
+    assert "mine" in {each.name for each in learned.classes}
 
 
 def test_two_updates_give_the_same_bytes(small, planted):
