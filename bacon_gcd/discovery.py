@@ -105,7 +105,8 @@ class Discovery:
             f"classes: {sizes}\n"
             f"{facts['outliers']} outliers, {facts['suspected']} suspected label errors\n"
             f"Report: {facts['report']}\n"
-            f"Next: open it in a browser; sort new images with: bacon predict {self.folder} IMAGES"
+            f"Next: open it in a browser; correct it with: bacon review {self.folder}; sort new "
+            f"images with: bacon predict {self.folder} IMAGES"
         )
 
     def _repr_html_(self) -> str:
