@@ -94,8 +94,7 @@ def count_classes(
     most = n_known + int((ids < 0).sum())
     low, high = allowed or (max(n_known, 1), most)
     centered = seen_from_mean(features)
-    n_labeled = int((ids >= 0).sum())
-    tree = merge_tree(centered, n_known=n_known, n_labeled=n_labeled, seed=seed)
+    tree = merge_tree(centered, ids, seed=seed)
     shapes = silhouettes(centered, tree, seed=seed)
     novel, found = _novel(centered, ids, tree, n_known=n_known, seed=seed)
     beside = _beside(features, ids, tree, shapes, n_known=n_known, most=most, seed=seed)
@@ -116,13 +115,8 @@ def _novel(
 ) -> tuple[float, list[float]]:
     """The median over several over-clusterings, which differ more than folds of one of them do."""
     estimates, candidates = [], []
-    n_labeled = int((labels >= 0).sum())
     for number in range(OVER_CLUSTERINGS):
-        members = tree.members
-        if number:
-            members = over_clusters(
-                features, n_known=n_known, n_labeled=n_labeled, seed=seed + number
-            )[0]
+        members = over_clusters(features, labels, seed=seed + number)[0] if number else tree.members
         parts = parts_of(features, members, labels, n_known=max(n_known, 1))
         novel, close = novel_counts(parts, seed=seed)
         if not close:
@@ -152,27 +146,25 @@ def _by_shape(shapes: dict[int, float], n_parts: int) -> tuple[float, list[float
     return float(best), [float(k) for k, v in shapes.items() if v >= shapes[best] - CLOSE]
 
 
-def merge_tree(features: Tensor, *, n_known: int, seed: int, n_labeled: int = 0) -> MergeTree:
+def merge_tree(features: Tensor, labels: IntArray, *, seed: int) -> MergeTree:
     """More clusters than classes, and their merges by Ward's criterion (Ward 1963)."""
-    members, centroids = over_clusters(features, n_known=n_known, n_labeled=n_labeled, seed=seed)
+    members, centroids = over_clusters(features, labels, seed=seed)
     merges: FloatArray = np.empty((0, 4))
     if len(centroids) > 1:
         merges = linkage(centroids.double().numpy(), "ward")
     return MergeTree(members, merges)
 
 
-def over_clusters(
-    features: Tensor, *, n_known: int, n_labeled: int, seed: int
-) -> tuple[IntArray, Tensor]:
+def over_clusters(features: Tensor, labels: IntArray, *, seed: int) -> tuple[IntArray, Tensor]:
     """(N,) over-cluster of each row, and (M, D) their centroids.
 
     No more than labels can tell apart: a part too small to hold any says nothing by holding none.
     """
-    n_rows = len(features)
+    n_rows, n_known, n_labeled = len(features), int(labels.max(initial=-1)) + 1, (labels >= 0).sum()
     rows = _sample(n_rows, SAMPLE, seed)
     wanted = int(np.ceil(2 * np.sqrt(n_rows)))
     if n_labeled:
-        wanted = max(3 * n_known, min(wanted, n_labeled // LABELS_PER_PART))
+        wanted = max(3 * n_known, min(wanted, int(n_labeled) // LABELS_PER_PART))
     n_parts = min(wanted, max(MOST_PARTS, 2 * n_known), max(len(rows) // 2, 1))
     found = kmeans(features[rows], n_parts, n_init=1, seed=seed)
     members = found.labels if len(rows) == n_rows else assign(features, found.centroids)

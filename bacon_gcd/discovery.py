@@ -253,7 +253,9 @@ def find(settings: DiscoverSettings, material: Material, allowed: Range | None, 
     held = held_out(settings, material)
     name = "bacon-s" if settings.epochs else "anchored-kmeans"
     method = train(name, settings, material, np.where(held, -1, labels), number.estimate, log)
-    features = unit(TrainProbe(material.tokens, labels, seed).run(method.features))
+    features = frozen
+    if settings.epochs:
+        features = unit(TrainProbe(material.tokens, labels, seed).run(method.features))
     places = settle(features, labels, held, n_classes=number.estimate, seed=seed)
     method.centroids = places.sharpened()
     plain = nearest(frozen)  # trained features have learned the labels, also the wrong ones

@@ -19,6 +19,7 @@ from bacon_gcd.class_number import ClassNumber
 from bacon_gcd.class_tree import ClassTree, grow_tree
 from bacon_gcd.config import to_toml
 from bacon_gcd.discover_run import (
+    DiscoverRun,
     FoundClass,
     Prediction,
     write_csv,
@@ -113,6 +114,13 @@ def first_number(known: tuple[str, ...]) -> int:
     """The first number that no known class is named by."""
     used = [int(m[1]) for name in known if (m := NOVEL.fullmatch(name))]
     return max(used, default=-1) + 1
+
+
+def unused_id(run: DiscoverRun) -> int:
+    """The first id that no class of the run has, or would have had by its number."""
+    known = tuple(each.name for each in run.classes if each.known)
+    by_number = len(known) + run.next_novel - first_number(known)
+    return max([by_number, *(each.id + 1 for each in run.classes)])
 
 
 def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:

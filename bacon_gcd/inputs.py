@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
 from bacon_gcd.data.vector_files import read_features
+from bacon_gcd.discover_run import DiscoverRun
 from bacon_gcd.findings import DiscoverSettings
 from bacon_gcd.material import read_table
 
@@ -32,6 +34,17 @@ def joined(tables: Mapping[str, ImageTable]) -> ImageTable:
 def images_of(settings: DiscoverSettings) -> ImageTable:
     """The same from the settings alone."""
     return joined(tables_of(settings))
+
+
+def refuse_changed(before: DiscoverRun, table: ImageTable) -> None:
+    """A finished run says nothing of images or labels that are not its own."""
+    labels = [table.class_names[label] if label >= 0 else "" for label in table.labels]
+    was = [(row.file_name, row.label) for row in before.rows]
+    if was != list(zip(table.ids, labels, strict=True)):
+        raise UserError(
+            f"{before.source}: images or labels are not those of {before.folder} any more; "
+            "sort them anew with: bacon discover"
+        )
 
 
 def vectors_of(

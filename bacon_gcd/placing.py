@@ -64,9 +64,8 @@ def by_parts(features: Tensor, labels: IntArray, n_classes: int, seed: int) -> T
     Where there are fewer groups than novel classes, images far from all of them open the rest.
     """
     n_known, unlabeled = int(labels.max(initial=-1)) + 1, labels < 0
-    n_labeled = int((~unlabeled).sum())
     centered = seen_from_mean(features)
-    members, _ = over_clusters(centered, n_known=n_known, n_labeled=n_labeled, seed=seed)
+    members, _ = over_clusters(centered, labels, seed=seed)
     parts = parts_of(centered, members, labels, n_known=n_known)
     group_of = novel_groups(parts, best_claim(parts, seed=seed), n_classes - n_known)[members]
     of_known = [features[torch.from_numpy(labels == c)].mean(dim=0) for c in range(n_known)]

@@ -28,9 +28,9 @@ from bacon_gcd.discovery import (
 from bacon_gcd.duplicates import Twins
 from bacon_gcd.edits import Constraints, corrected
 from bacon_gcd.files import read_json
-from bacon_gcd.findings import DiscoverSettings, Found, first_number, write_run
-from bacon_gcd.inputs import images_of
-from bacon_gcd.material import Material, known_classes
+from bacon_gcd.findings import DiscoverSettings, Found, unused_id, write_run
+from bacon_gcd.inputs import images_of, refuse_changed
+from bacon_gcd.material import Material
 from bacon_gcd.methods import build_method, settings_for
 from bacon_gcd.methods.base import CENTROID_TEMPERATURE, Method, Task
 from bacon_gcd.model import Model, load_model
@@ -121,7 +121,7 @@ def sort_again(
     places = Places(centroids_of(features, unit(centroids), tree, hearts), reliability)
     method = untrained(model, material, n_classes)
     method.centroids = places.sharpened()
-    neighbors, twins = near_and_same(before)
+    neighbors = neighbors_of(before)
     return Found(
         material=material,
         method=method,
@@ -131,7 +131,7 @@ def sort_again(
         sorted=sorted_as(class_ids, features, material, places, neighbors),
         neighbors=neighbors,
         xy=np.array([[row.x, row.y] for row in before.rows], dtype=np.float32),
-        twins=twins,
+        twins=twins_of(before),
         reliability=places.reliability,
         novel=(),
         next_novel=before.next_novel + int((hearts >= n_before).sum()),
@@ -142,26 +142,23 @@ def sort_again(
     )
 
 
-def near_and_same(before: DiscoverRun) -> tuple[IntArray, list[Twins]]:
-    """(N, K) neighbors of each row, and duplicates, as the run has them."""
+def neighbors_of(before: DiscoverRun) -> IntArray:
+    """(N, K) neighbors of each row, as the run has them."""
     row_of = {row.file_name: number for number, row in enumerate(before.rows)}
-    neighbors = np.array([[row_of[name] for name in row.neighbors] for row in before.rows])
+    return np.array([[row_of[name] for name in row.neighbors] for row in before.rows])
+
+
+def twins_of(before: DiscoverRun) -> list[Twins]:
+    """The duplicates that the run lists."""
+    row_of = {row.file_name: number for number, row in enumerate(before.rows)}
     stored = read_json(before.folder / "duplicates.json")
-    return neighbors, [Twins(t["kind"], tuple(row_of[n] for n in t["files"])) for t in stored]
+    return [Twins(t["kind"], tuple(row_of[name] for name in t["files"])) for t in stored]
 
 
 def material_of(before: DiscoverRun, settings: DiscoverSettings, model: Model) -> Material:
     """The images of the run, which must still be what they were; labels are places of classes."""
     table = images_of(settings)
-    labels, known = known_classes(table)
-    given = tuple(known[label] if label >= 0 else "" for label in labels)
-    if [(row.file_name, row.label) for row in before.rows] != list(
-        zip(table.ids, given, strict=True)
-    ):
-        raise UserError(
-            f"{settings.source}: images or labels are not those of {before.folder} any more; "
-            "sort them anew with: bacon discover"
-        )
+    refuse_changed(before, table)
     place = {each.name: number for number, each in enumerate(before.classes)}
     held = [place[row.class_name] if row.labeled else -1 for row in before.rows]
     names = tuple(each.name for each in before.classes if each.known)
@@ -245,10 +242,7 @@ def sorted_as(
 
 def kept_classes(before: DiscoverRun, hearts: IntArray) -> tuple[FoundClass, ...]:
     """The class of each heart: the one there was, or a new one with an unused id and number."""
-    known = tuple(each.name for each in before.classes if each.known)
-    usual = len(known) + before.next_novel - first_number(known)
-    used = Constraints.read(before.folder).next_id
-    first_id = max([usual, used, *(each.id + 1 for each in before.classes)])
+    first_id = max(unused_id(before), Constraints.read(before.folder).next_id)
     n_before = len(before.classes)
     new = (
         FoundClass(first_id + n, f"novel_{before.next_novel + n:03d}", known=False)

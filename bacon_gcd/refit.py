@@ -37,6 +37,7 @@ from bacon_gcd.discovery import (
 from bacon_gcd.duplicates import find_duplicates
 from bacon_gcd.edits import Applied, Constraints, corrected
 from bacon_gcd.findings import DiscoverSettings, Found, write_run
+from bacon_gcd.inputs import refuse_changed
 from bacon_gcd.material import Material
 from bacon_gcd.methods.base import Method
 from bacon_gcd.model import Model
@@ -90,7 +91,7 @@ def refit(
     with whole_or_nothing(Path(out)) as draft:
         tell = tell or silent
         settings, material = gather(asked, workers=workers, tell=tell)
-        refuse_changed(before, material)
+        refuse_changed(before, material.table)
         found = learn(settings, material, left, allowed, draft / "log.jsonl")
         found = dataclasses.replace(found, given=tuple(row.label for row in before.rows))
         write_run(draft, settings, found)
@@ -113,17 +114,6 @@ def refuse_too_few(allowed: Range | None, given: str, left: Corrected) -> None:
         )
 
 
-def refuse_changed(before: DiscoverRun, material: Material) -> None:
-    """Corrections of images that are not these are worth nothing."""
-    names = [material.known[label] if label >= 0 else "" for label in material.labels]
-    was = [(row.file_name, row.label) for row in before.rows]
-    if was != list(zip(material.table.ids, names, strict=True)):
-        raise UserError(
-            f"{before.config['source']}: images or labels are not those of {before.folder} any "
-            "more; sort them anew with: bacon discover"
-        )
-
-
 def learn(
     settings: DiscoverSettings,
     material: Material,
@@ -141,7 +131,9 @@ def learn(
     name = "bacon-s" if settings.epochs else UNTRAINED
     visible = np.where(held, -1, certain.labels)
     method = train(name, settings, certain, visible, len(left.classes), log)
-    features = unit(TrainProbe(material.tokens, certain.labels, seed).run(method.features))
+    features = frozen
+    if settings.epochs:
+        features = unit(TrainProbe(material.tokens, certain.labels, seed).run(method.features))
     plain = nearest(frozen)  # trained features have learned the labels, also the wrong ones
     places = settle_under(features, left, held, seed=seed)
     result = sort_under(features, left, places, plain, threshold=settings.threshold)

@@ -15,7 +15,7 @@ from torch import Tensor
 from bacon_gcd.cluster import unit
 from bacon_gcd.discover_run import DiscoverRun, FoundClass, Prediction
 from bacon_gcd.edits import Applied, edits_path, novel_number, read_edits
-from bacon_gcd.findings import first_number
+from bacon_gcd.findings import first_number, unused_id
 from bacon_gcd.methods.base import CENTROID_TEMPERATURE
 from bacon_gcd.model import Model
 from bacon_gcd.sorting import (
@@ -127,16 +127,14 @@ def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: M
         limits = class_radii(features, now, centroids)
     names = tuple(each.name for each in (*before.classes, *found))
     edits = read_edits(edits_path(before.folder))
-    known = tuple(each.name for each in before.classes if each.known)
-    used = [each.id + 1 for each in (*before.classes, *found)]
-    usual = len(known) + before.next_novel - first_number(known)
+    used = [each.id + 1 for each in found]
     return Classes(
         found,
         centroids,
         limits,
         CENTROID_TEMPERATURE / float(model.method.centroids.norm(dim=1).max()),
         model.threshold,
-        max([usual, applied.constraints.next_id, *used]),
+        max([unused_id(before), applied.constraints.next_id, *used]),
         max(novel_number(edits, start=before.next_novel), first_number(names)),
     )
 

@@ -19,16 +19,15 @@ from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
 from bacon_gcd.discover_run import DiscoverRun
 from bacon_gcd.discovery import Discovery, Tell, silent, whole_or_nothing
-from bacon_gcd.duplicates import Twins, find_duplicates
+from bacon_gcd.duplicates import find_duplicates
 from bacon_gcd.edits import Applied, Constraints, corrected
-from bacon_gcd.files import read_json
 from bacon_gcd.findings import DiscoverSettings, Found, write_run
 from bacon_gcd.material import Material
 from bacon_gcd.methods.base import CENTROID_TEMPERATURE
 from bacon_gcd.model import Model, load_model, tokens_for
 from bacon_gcd.neighbors import exact_neighbors, nearest
 from bacon_gcd.openings import with_labeled, with_unfit
-from bacon_gcd.recut import UNTRAINED, material_of, untrained
+from bacon_gcd.recut import UNTRAINED, material_of, twins_of, untrained
 from bacon_gcd.run_classes import Classes, classes_of
 from bacon_gcd.sorting import Sorted, suspects
 
@@ -153,9 +152,6 @@ def written_up(
     """Everything that the folder of the grown run holds. own, new: (N, D), (n, D) features."""
     features = torch.cat([own, new])
     neighbors = nearest(features)
-    row_of = {row.file_name: number for number, row in enumerate(before.rows)}
-    stored = read_json(before.folder / "duplicates.json")
-    earlier = [Twins(t["kind"], tuple(row_of[name] for name in t["files"])) for t in stored]
     method = untrained(model, material, len(classes.found))
     method.centroids = classes.centroids * (CENTROID_TEMPERATURE / classes.temperature)
     added = [
@@ -172,7 +168,9 @@ def written_up(
         sorted=sorted_rows(applied, classes, material.labels, new, neighbors),
         neighbors=neighbors,
         xy=places(before, own, new),
-        twins=find_duplicates(material.table, features, neighbors, since=len(own), earlier=earlier),
+        twins=find_duplicates(
+            material.table, features, neighbors, since=len(own), earlier=twins_of(before)
+        ),
         reliability=None,
         novel=(),
         next_novel=classes.next_novel,

@@ -136,8 +136,8 @@ def test_classes_held_out_as_if_novel_are_counted_right_when_parts_are_classes()
 
 
 def test_every_cut_of_the_tree_is_a_coarsening_of_the_next():
-    features, _ = plant(6, 0)
-    tree = merge_tree(features, n_known=0, seed=0)
+    features, unlabeled = plant(6, 0)
+    tree = merge_tree(features, unlabeled, seed=0)
     finer = tree.cut(tree.n_parts)
     np.testing.assert_array_equal(finer, tree.members)
     for n_parts in range(tree.n_parts - 1, 0, -1):
@@ -151,7 +151,7 @@ def test_every_cut_of_the_tree_is_a_coarsening_of_the_next():
 
 def test_the_tree_cut_at_the_planted_number_is_the_planted_classes():
     features, true = plant(5, 5, share=1.1, ratio=4, spread=0.3)
-    tree = merge_tree(features, n_known=0, seed=0)
+    tree = merge_tree(features, np.full(len(true), -1), seed=0)
     assert len({(int(a), int(b)) for a, b in zip(tree.cut(5), true, strict=True)}) == 5
 
 

@@ -84,7 +84,12 @@ def planted(first_run, small):
 
 
 def add(small, kinds, *, run="run", out="grown", name="new", **more):
-    new = photos(small / name, kinds, **more)
+    photos(small / name, kinds, **more)
+    return grow(small, run=run, out=out, name=name)
+
+
+def grow(small, *, run="run", out="grown", name="new"):
+    new = small / name
     return update(
         small / run, new, small / out, features=vectors(new, small / f"{name}.npy", seed=1)
     )
@@ -167,12 +172,7 @@ def test_labels_hold_images_in_old_classes_and_open_known_ones(small, planted):
     photos(small / "new", ("red",), n=3, label=blue)
     photos(small / "new", ("pink",), n=2, label="pig")
     photos(small / "new", ("pink",), n=3, first=700, label="_unlabeled")
-    grown = update(
-        small / "run",
-        small / "new",
-        small / "grown",
-        features=vectors(small / "new", small / "new.npy", seed=1),
-    ).run
+    grown = grow(small).run
     held = [row for row in grown.rows if f"/{blue}/" in row.file_name]
     assert [(r.class_name, r.label, r.labeled, r.known) for r in held] == [
         (blue, blue, True, False)
@@ -200,12 +200,7 @@ def test_corrections_are_kept(small, planted):
     photos(small / "new", ("blue",), n=2)
     photos(small / "new", ("blue",), n=2, first=700, label="heron")
     photos(small / "new", ("red",), n=2, label="red")
-    grown = update(
-        small / "run",
-        small / "new",
-        small / "grown",
-        features=vectors(small / "new", small / "new.npy", seed=1),
-    ).run
+    grown = grow(small).run
     assert {c.name for c in grown.classes} == {"green", "scarlet", "heron", gray}
     assert kind_of(grown, "blue") == "heron"
     assert kind_of(grown, "red") == "scarlet"

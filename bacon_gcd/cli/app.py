@@ -33,6 +33,13 @@ TrunkPrecision = Annotated[
 ]
 
 
+Workers = Annotated[int, typer.Option(help="Threads that prepare images.")]
+LabelTable = Annotated[
+    Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
+]
+NewVectors = Annotated[
+    Path | None, typer.Option(help="Their vectors, if the run was made from --features.")
+]
 RunFolder = Annotated[
     Path, typer.Argument(help="Folder of a run, as made by bacon train or discover.")
 ]

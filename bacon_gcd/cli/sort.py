@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from bacon_gcd.cli.app import JsonFlag, RunFolder, app, show
+from bacon_gcd.cli.app import (
+    JsonFlag,
+    LabelTable,
+    NewVectors,
+    RunFolder,
+    Workers,
+    app,
+    show,
+)
 from bacon_gcd.config import UserError
 
 
@@ -38,9 +46,7 @@ def discover(
     source: Annotated[
         Path | None, typer.Argument(help="Folder, table (CSV, JSONL, parquet) or .npz.")
     ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
-    ] = None,
+    labels: LabelTable = None,
     features: Annotated[
         Path | None, typer.Option(help="Ready vectors of the images, .npy or .parquet.")
     ] = None,
@@ -55,7 +61,7 @@ def discover(
     backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "auto",
     effort: Annotated[str | None, typer.Option(help="quick, normal (default) or thorough.")] = None,
     seed: Annotated[int, typer.Option(help="Decides everything that is drawn.")] = 0,
-    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    workers: Workers = 2,
     recut: Annotated[
         Path | None, typer.Option(help="Cut this run by --classes N or --threshold T; no training.")
     ] = None,
@@ -113,10 +119,8 @@ def predict(
     run: RunFolder,
     images: Annotated[Path, typer.Argument(help="Folder, table, .npz or image.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="CSV file to write.")] = None,
-    features: Annotated[
-        Path | None, typer.Option(help="Their vectors, if the run was made from --features.")
-    ] = None,
-    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    features: NewVectors = None,
+    workers: Workers = 2,
     json: JsonFlag = False,
 ) -> None:
     """Sort new images with the model of a finished run: same class names for ever.
@@ -144,13 +148,9 @@ def update(
     run: Annotated[Path, typer.Argument(help="Folder of a run of bacon discover.")],
     images: Annotated[Path, typer.Argument(help="Folder, table, .npz or image.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the new run.")],
-    labels: Annotated[
-        Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
-    ] = None,
-    features: Annotated[
-        Path | None, typer.Option(help="Their vectors, if the run was made from --features.")
-    ] = None,
-    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    labels: LabelTable = None,
+    features: NewVectors = None,
+    workers: Workers = 2,
     json: JsonFlag = False,
 ) -> None:
     """Add new images to a finished run: old classes keep their names, new ones may open.

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from bacon_gcd.cli.app import DataFolder, JsonFlag, RunFolder, TrunkPrecision, app, class_list, show
+from bacon_gcd.cli.app import (
+    DataFolder,
+    JsonFlag,
+    RunFolder,
+    TrunkPrecision,
+    Workers,
+    app,
+    class_list,
+    show,
+)
 from bacon_gcd.config import UserError
 
 if TYPE_CHECKING:  # heavy imports stay inside commands: --help is instant
@@ -109,7 +118,7 @@ def train(
     evaluate_every: Annotated[int, typer.Option(help="Score the test set every N epochs.")] = 0,
     save_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 60.0,
     bfloat16: Annotated[bool, typer.Option("--bfloat16", help="bf16 where it is fast.")] = False,
-    workers: Annotated[int, typer.Option(help="Threads that prepare images.")] = 2,
+    workers: Workers = 2,
     data: DataFolder = None,
     json: JsonFlag = False,
 ) -> None:
