@@ -22,6 +22,7 @@ from bacon_gcd.backbone.sources import FreshTokens, TokenSource
 from bacon_gcd.checkpoint import optimizer_tensors, restore_optimizers
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.batches import Batch, sample_epoch
+from bacon_gcd.memory import keep_freed_memory
 from bacon_gcd.methods.base import Group, Method, Recipe
 from bacon_gcd.progress import progress
 
@@ -133,6 +134,7 @@ class Trainer:
 
     def run(self) -> bool:
         """Train to the end, or until a signal asks to stop; True if the end was reached."""
+        keep_freed_memory()
         with stop_after_step(self):
             while self.position.epoch < self.recipe.epochs and not self.stopping:
                 self.run_epoch()

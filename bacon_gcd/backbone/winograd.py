@@ -58,8 +58,8 @@ def direct3x3(maps: Tensor, weight: Tensor, *, side: int) -> Tensor:
 def frozen3x3(maps: Tensor, kernels: Tensor, *, side: int) -> Tensor:
     """The same without gradient, with `kernels_at_points(weight)` computed once and for all."""
     at = _transforms(side, maps.dtype)
-    result = maps.new_zeros(*maps.shape[:2], kernels.shape[1])
-    _add_from_points(at.outputs, _to_points(at.inputs, maps) @ kernels.mT, into=result)
+    result = maps.new_empty(*maps.shape[:2], kernels.shape[1])
+    _from_points(at.outputs, _to_points(at.inputs, maps) @ kernels.mT, into=result, add=False)
     return result
 
 
@@ -77,12 +77,13 @@ class _Winograd(torch.autograd.Function):
         at = _transforms(side, maps.dtype)
         taps = weight.reshape(-1, TAPS * TAPS).T.contiguous()
         kernels = []
-        result = maps.new_zeros(*maps.shape[:2], len(weight))
-        for points in _point_groups(at, weight):
+        result = maps.new_empty(*maps.shape[:2], len(weight))
+        for group, points in enumerate(_point_groups(at, weight)):
             kernel = (at.taps[points] @ taps).view(-1, *weight.shape[:2])
             for rows in _row_groups(at, maps, points, weight):
                 inputs = _to_points(at.inputs[points], maps[:, rows])
-                _add_from_points(at.outputs[points], inputs @ kernel.mT, into=result[:, rows])
+                products = inputs @ kernel.mT
+                _from_points(at.outputs[points], products, into=result[:, rows], add=group > 0)
             kernels.append(kernel)
         ctx.side = side
         ctx.save_for_backward(maps, weight, *(kernels if ctx.needs_input_grad[0] else []))
@@ -95,18 +96,19 @@ class _Winograd(torch.autograd.Function):
         at = _transforms(ctx.side, maps.dtype)
         wants_maps, wants_weight, _ = ctx.needs_input_grad
         grad = gradients[0].contiguous()
-        grad_maps = torch.zeros_like(maps) if wants_maps else None
+        grad_maps = torch.empty_like(maps) if wants_maps else None
         grad_taps = weight.new_zeros(TAPS * TAPS, weight.shape[:2].numel())
         for group, points in enumerate(_point_groups(at, weight)):
-            grad_kernel = weight.new_zeros(len(at.taps[points]), *weight.shape[:2])
+            grad_kernel = weight.new_empty(len(at.taps[points]), *weight.shape[:2])
             for rows in _row_groups(at, maps, points, weight):
                 outputs = _to_points(at.outputs[points], grad[:, rows])
                 if wants_weight:
                     inputs = _to_points(at.inputs[points], maps[:, rows])
-                    grad_kernel.baddbmm_(outputs.mT, inputs)
+                    grad_kernel.baddbmm_(outputs.mT, inputs, beta=int(rows.start > 0))
                 if grad_maps is not None:
                     back = outputs @ kernels[group]
-                    _add_from_points(at.inputs[points], back, into=grad_maps[:, rows])
+                    into = grad_maps[:, rows]
+                    _from_points(at.inputs[points], back, into=into, add=group > 0)
             if wants_weight:
                 grad_taps.addmm_(at.taps[points].T, grad_kernel.flatten(1))
         return grad_maps, grad_taps.T.reshape(weight.shape) if wants_weight else None, None
@@ -118,10 +120,10 @@ def _to_points(transform: Tensor, maps: Tensor) -> Tensor:
     return values.view(len(transform), -1, maps.shape[2])
 
 
-def _add_from_points(transform: Tensor, values: Tensor, *, into: Tensor) -> None:
-    """Add to (positions, N, C) maps what (G, tiles*N, C) values at G points contribute."""
+def _from_points(transform: Tensor, values: Tensor, *, into: Tensor, add: bool) -> None:
+    """Put into (positions, N, C) maps what (G, tiles*N, C) values at G points give, or add it."""
     rows = transform.flatten(0, 1)
-    into.view(len(into), -1).addmm_(rows.T, values.view(len(rows), -1))
+    into.view(len(into), -1).addmm_(rows.T, values.view(len(rows), -1), beta=int(add))
 
 
 def _point_groups(at: _Transforms, weight: Tensor) -> list[slice]:
