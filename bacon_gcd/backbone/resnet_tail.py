@@ -57,7 +57,7 @@ class ResNetTail(nn.Module):
             positions_first = self._convolve(positions_first, conv, norm).relu_()
         result = self._convolve(positions_first, *self.steps[-1])
         # A sum divided afterwards: the gradient of a mean would be written out for every position.
-        return result.add_(shortcut.transpose(0, 1)).relu_().sum(dim=0) / len(maps[0])
+        return result.add_(shortcut.transpose(0, 1)).relu_().sum(dim=0) / maps.shape[1]
 
     def _convolve(self, maps: Tensor, conv: nn.Conv2d, norm: FrozenBatchNorm) -> Tensor:
         """(T, N, C_in) to (T, N, C_out), normalized."""

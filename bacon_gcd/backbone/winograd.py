@@ -138,10 +138,10 @@ def _row_groups(at: _Transforms, maps: Tensor, points: slice, weight: Tensor) ->
 
 
 def _parts(count: int, unit: int, limit: int) -> list[slice]:
-    """`count` units in as few equal parts as stay below `limit` bytes each."""
+    """`count` units in as few equal parts as stay below `limit` bytes each; none in one part."""
     n_parts = max(-(-count * unit // limit), 1)
     size = max(-(-count // n_parts), 1)
-    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+    return [slice(start, min(start + size, count)) for start in range(0, max(count, 1), size)]
 
 
 class _Transforms(NamedTuple):
