@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bacon_gcd.discover_run import DiscoverRun, FoundClass
 from bacon_gcd.edits import Applied, edits_path, novel_number, read_edits
-from bacon_gcd.findings import NOVEL
+from bacon_gcd.findings import NOVEL, unused_id
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -88,7 +88,6 @@ def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
     apart = set(constraints.cannot_link)
     linked = {file for files in constraints.must_link for file in files}
     pairs = [(row_of[file], position[name]) for file, name in sorted(apart) if name in position]
-    used_ids = [each.id for each in (*before.classes, *classes)]
     return Corrected(
         classes=kept,
         places=np.array([position[row.class_name] for row in rows], dtype=np.int64),
@@ -96,7 +95,7 @@ def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
         confirmed=np.array([row.file_name in constraints.confirmed for row in rows]),
         linked=np.array([row.file_name in linked for row in rows]),
         barred=np.array(pairs, dtype=np.int64).reshape(-1, 2),
-        next_id=max(constraints.next_id, 1 + max(used_ids)),
+        next_id=max([unused_id(before), constraints.next_id, *(each.id + 1 for each in classes)]),
         next_novel=novel_number(read_edits(edits_path(before.folder)), start=before.next_novel),
     )
 

@@ -33,7 +33,9 @@ TrunkPrecision = Annotated[
 ]
 
 
-Workers = Annotated[int, typer.Option(help="Threads that prepare images.")]
+Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images.")]
+ImageSide = Annotated[int, typer.Option(min=1, help="Side of the images, in pixels.")]
+TunedPart = Annotated[str, typer.Option(help="What is trained of the backbone: block, conv, ...")]
 LabelTable = Annotated[
     Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
 ]
@@ -43,6 +45,23 @@ NewVectors = Annotated[
 RunFolder = Annotated[
     Path, typer.Argument(help="Folder of a run, as made by bacon train or discover.")
 ]
+
+
+# How a dataset is split, as in data.longtail.SplitSettings.
+Profile = Annotated[
+    str | None, typer.Option(help="exp, pareto, balanced or listed; the dataset's own if none.")
+]
+Ratio = Annotated[float | None, typer.Option(help="Largest over smallest class [100].")]
+LabeledRatio = Annotated[
+    float | None, typer.Option(help="Ratio of labeled images, where it differs.")
+]
+UnlabeledRatio = Annotated[
+    float | None, typer.Option(help="Ratio of unlabeled images, where it differs.")
+]
+KnownClasses = Annotated[
+    str | None, typer.Option(help="Number of known classes (the first), or ids: 0,3,7.")
+]
+LabeledShare = Annotated[float, typer.Option(help="Labeled share of known classes.")]
 
 
 def show(value: Mapping[str, Any], *, as_json: bool, text: str | None = None) -> None:

@@ -7,7 +7,23 @@ from typing import Annotated
 
 import typer
 
-from bacon_gcd.cli.app import DataFolder, JsonFlag, TrunkPrecision, app, class_list, show
+from bacon_gcd.cli.app import (
+    DataFolder,
+    ImageSide,
+    JsonFlag,
+    KnownClasses,
+    LabeledRatio,
+    LabeledShare,
+    Profile,
+    Ratio,
+    TrunkPrecision,
+    TunedPart,
+    UnlabeledRatio,
+    Workers,
+    app,
+    class_list,
+    show,
+)
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at datasets and splits.")
 app.add_typer(data_app, name="data")
@@ -19,16 +35,10 @@ def data_show(
         str, typer.Argument(help="cifar10-lt, cifar100-lt, imagenet100-lt or places-lt.")
     ],
     data: DataFolder = None,
-    profile: Annotated[
-        str | None, typer.Option(help="exp, pareto, balanced or listed; the dataset's own if none.")
-    ] = None,
-    ratio: Annotated[float | None, typer.Option(help="Largest over smallest class [100].")] = None,
-    labeled_ratio: Annotated[
-        float | None, typer.Option(help="Ratio of labeled images, where it differs.")
-    ] = None,
-    unlabeled_ratio: Annotated[
-        float | None, typer.Option(help="Ratio of unlabeled images, where it differs.")
-    ] = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
     n_max: Annotated[int | None, typer.Option(help="Images of the largest class.")] = None,
     n_min: Annotated[
         int | None, typer.Option(help="Images of the smallest class (pareto).")
@@ -36,10 +46,8 @@ def data_show(
     per_class: Annotated[
         int | None, typer.Option(help="Images of every class (balanced) [100].")
     ] = None,
-    known: Annotated[
-        str | None, typer.Option(help="Number of known classes (the first), or ids: 0,3,7.")
-    ] = None,
-    labeled_share: Annotated[float, typer.Option(help="Labeled share of known classes.")] = 0.5,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
     seed: Annotated[int, typer.Option(help="Which images are drawn.")] = 0,
     index_files: Annotated[
         Path | None, typer.Option(help="Folder with the authors' three index files of one split.")
@@ -86,11 +94,11 @@ def embed(
     strong_views: Annotated[
         int, typer.Option(min=0, help="Strong views to store too (for ABC and DARP).")
     ] = 0,
-    image_size: Annotated[int, typer.Option(min=1, help="Side of the views, in pixels.")] = 128,
-    tuned: Annotated[str, typer.Option(help="What training will tune: block, conv, ...")] = "block",
+    image_size: ImageSide = 128,
+    tuned: TunedPart = "block",
     trunk: TrunkPrecision = "auto",
     seed: Annotated[int, typer.Option(help="Which views are drawn.")] = 0,
-    workers: Annotated[int, typer.Option(min=0, help="Threads that open images.")] = 2,
+    workers: Workers = 2,
     data: DataFolder = None,
     cache: Annotated[
         Path | None, typer.Option(help="Where banks are kept; $BACON_CACHE or the user's cache.")
