@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-BENCHMARKS = ("kmeans", "bank", "resnet", "methods", "step", "discover", "classes")
+BENCHMARKS = ("kmeans", "bank", "resnet", "methods", "step", "parts", "discover", "classes")
 
 
 def main() -> None:

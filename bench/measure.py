@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+import torch
+
 
 def seconds(work: Callable[[], object], *, repeats: int = 3, warm: bool = True) -> float:
     """The best of a few: the least disturbed by whatever else the machine does."""
@@ -14,6 +16,18 @@ def seconds(work: Callable[[], object], *, repeats: int = 3, warm: bool = True) 
         work()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def matmul_rate(dtype: torch.dtype) -> float:
+    """Multiply-adds per second of a plain matrix product."""
+    a, b = torch.randn(8192, 2304).to(dtype), torch.randn(2304, 512).to(dtype)
+    return 8192 * 2304 * 512 / seconds(lambda: a @ b)
+
+
+def pass_rate() -> float:
+    """Bytes per second, read and written, of a plain pass over memory in place."""
+    block = torch.zeros(1 << 26)
+    return 2 * block.numel() * block.element_size() / seconds(lambda: block.add_(1.0))
 
 
 def table(rows: list[dict[str, object]]) -> str:

@@ -8,19 +8,13 @@ from bacon_gcd.backbone.weights import cached, load_backbone
 from bacon_gcd.memory import keep_freed_memory
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.train import optimizer_for
-from bench.measure import seconds, table
+from bench.measure import matmul_rate, seconds, table
 from bench.step import labels_of, method_on, our_step
 
 ROWS, SIDE, CHANNELS = 512, 4, 512
 STEPS = 38  # of an epoch of CIFAR-100-LT
 # Direct multiply-adds of one convolution; forward, its weight's gradient, its input's gradient.
 CONV = ROWS * SIDE**2 * CHANNELS**2 * 9
-
-
-def matmul_rate(dtype):
-    """Multiply-adds per second of a plain matrix product."""
-    a, b = torch.randn(8192, 2304).to(dtype), torch.randn(2304, 512).to(dtype)
-    return 8192 * 2304 * 512 / seconds(lambda: a @ b)
 
 
 def tail_seconds(tail, tokens):

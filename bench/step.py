@@ -14,7 +14,7 @@ from bacon_gcd.data.batches import Batch
 from bacon_gcd.methods.bacon import RELEASED, BaCon
 from bacon_gcd.methods.base import Recipe, Task
 from bacon_gcd.train import optimizer_for
-from bench.measure import seconds, table
+from bench.measure import pass_rate, seconds, table
 from tests.reference import timed_step
 from tests.reference.vit import random_state
 
@@ -120,20 +120,13 @@ def main(batch_sizes=(64, 256)):
                     "stored s": ours,
                     "stored x": reference / ours,
                     "fresh x": reference / (ours + 2 * size * fast_trunk),
-                    "bytes limit s": stored.numel() * 2 / copy_rate(),
+                    "bytes limit s": stored.numel() * 2 / pass_rate(),
                 }
             )
             print(json.dumps(rows[-1]), flush=True)
     print(table(rows))
     if not native_bfloat16():
         print("no bf16 instructions on this machine: the fresh trunk is fp32 as well")
-
-
-def copy_rate():
-    """Bytes per second of a plain pass over memory."""
-    block = torch.empty(1 << 28, dtype=torch.uint8)
-    out = torch.empty_like(block)
-    return 2 * len(block) / seconds(lambda: out.copy_(block))
 
 
 if __name__ == "__main__":
