@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,16 +10,13 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import linear_sum_assignment, minimize_scalar
 from torch import Tensor
-from torch.nn.functional import embedding_bag, normalize
+from torch.nn.functional import normalize
 
 from bacon_gcd.config import UserError
+from bacon_gcd.points import Features, FloatArray, Points, float32
 
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.floating]
-Features = Tensor | FloatArray
 Ids = Tensor | IntArray
-
-CHUNK_SCORES = 2**20  # point-centroid scores held at a time: 4 MB, whatever N and C are
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ def as_ids(values: Ids) -> IntArray:
 
 def unit(features: Features) -> Tensor:
     """(N, D) float32 rows of length 1; a zero row stays zero."""
-    return normalize(_float32(features), dim=1)
+    return normalize(float32(features), dim=1)
 
 
 # Matching
@@ -122,7 +118,7 @@ def kmeans(
     """
     if n_init < 1:
         raise UserError(f"n_init is {n_init}; k-means needs at least 1 run")
-    points = _Points(features)
+    points = Points(features)
     fixed = _fixed(points, labels, n_clusters)
     if start is not None:
         start = _checked_start(start, points, n_clusters)
@@ -162,7 +158,7 @@ def constrained_kmeans(
         barred: (M, 2) rows and the clusters they must not be in; some cluster must be left.
         weights: (N,) how much each row counts in its mean, > 0; all the same unless given.
     """
-    points = _Points(features)
+    points = Points(features)
     fixed = torch.from_numpy(as_ids(labels)).to(points.device)
     pairs = torch.from_numpy(barred).to(points.device)
     centroids = _checked_start(start, points, len(start))
@@ -188,110 +184,23 @@ def add_centroids(
     among: (N,) bool, the rows that may become centroids.
     """
     rng = np.random.default_rng(seed)
-    return _plus_plus(_Points(features), centroids, n_clusters, among=among, trials=1, rng=rng)
+    return _plus_plus(Points(features), centroids, n_clusters, among=among, trials=1, rng=rng)
 
 
 @torch.no_grad()
 def assign(features: Features, centroids: Tensor) -> IntArray:
     """(N,) the nearest centroid of every row, in chunks."""
-    return as_ids(_Points(features, origin=centroids.mean(dim=0)).nearest(centroids)[0])
+    return as_ids(Points(features, origin=centroids.mean(dim=0)).nearest(centroids)[0])
 
 
 @torch.no_grad()
 def squared_distances(features: Features, centroids: Tensor) -> Tensor:
     """(N, C) squared Euclidean distance of every row to every centroid."""
-    points = _Points(features, origin=centroids.mean(dim=0))
+    points = Points(features, origin=centroids.mean(dim=0))
     return (points.scores(centroids) + points.squared[:, None]).clamp_min(0.0)
 
 
-class _Points:
-    """Rows and their squared distances to anything, C at a time and never N x N.
-
-    Distances are taken as seen from `origin` (the mean), |x-o|^2 - 2 (x-o)(c-o) + |c-o|^2, because
-    float32 would lose them to cancellation when the rows are far from zero.
-    """
-
-    def __init__(self, features: Features, origin: Tensor | None = None) -> None:
-        if features.ndim != 2:
-            raise UserError(f"features have shape {tuple(features.shape)}, not (N, D)")
-        self.features = features
-        self.n_rows, self.dim = (int(size) for size in features.shape)
-        self.device = features.device if isinstance(features, Tensor) else torch.device("cpu")
-        self.origin = self._mean() if origin is None else origin.to(self.device, torch.float32)
-        self.squared = torch.empty(self.n_rows, device=self.device)
-        for part, x in self.chunks():
-            self.squared[part] = (x - self.origin).square().sum(dim=1)
-        if not self.squared.isfinite().all():
-            bad = (~self.squared.isfinite()).nonzero()[:, 0]
-            raise UserError(f"{len(bad)} feature rows are not finite, the first is row {bad[0]}")
-
-    def chunks(self, n_columns: int = 64) -> Iterator[tuple[slice, Tensor]]:
-        size = min(max(CHUNK_SCORES // n_columns, 256), 16384)
-        for first in range(0, self.n_rows, size):
-            part = slice(first, first + size)
-            yield part, _float32(self.features[part])
-
-    def rows(self, index: Tensor) -> Tensor:
-        if isinstance(self.features, Tensor):
-            return self.features[index.to(self.device)].float()
-        return _float32(self.features[index.cpu().numpy()])
-
-    def nearest(
-        self, centroids: Tensor, fixed: Tensor | None = None, barred: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """(N,) nearest centroid, or the `fixed` one where that is >= 0, and its distance.
-
-        barred: (M, 2) rows and the centroids that do not count for them.
-        """
-        labels = torch.empty(self.n_rows, dtype=torch.int64, device=self.device)
-        distances = torch.empty(self.n_rows, device=self.device)
-        bias, directions = self._seen_from_origin(centroids)
-        for part, x in self.chunks(len(centroids)):
-            score = torch.addmm(bias, x, directions, alpha=-2)
-            if barred is not None:
-                here = barred[(barred[:, 0] >= part.start) & (barred[:, 0] < part.stop)]
-                score[here[:, 0] - part.start, here[:, 1]] = torch.inf
-            distances[part], labels[part] = score.min(dim=1)
-            if fixed is not None:
-                held = torch.where(fixed[part] >= 0, fixed[part], labels[part])
-                distances[part], labels[part] = score.gather(1, held[:, None])[:, 0], held
-        return labels, (distances + self.squared).clamp_min(0.0)
-
-    def scores(self, centroids: Tensor) -> Tensor:
-        """(N, C) squared distances less `squared`: enough to compare centroids."""
-        result = torch.empty(self.n_rows, len(centroids), device=self.device)
-        bias, directions = self._seen_from_origin(centroids)
-        for part, x in self.chunks(len(centroids)):
-            torch.addmm(bias, x, directions, alpha=-2, out=result[part])
-        return result
-
-    def means(self, labels: Tensor, n_clusters: int, weights: Tensor | None = None) -> Tensor:
-        """(C, D) mean of each cluster; summed within chunks in float32, between them in float64."""
-        total = torch.zeros(n_clusters, self.dim, dtype=torch.float64, device=self.device)
-        for part, x in self.chunks(n_clusters):
-            # Rows sorted by cluster are bags: their sums do not depend on the number of threads.
-            sizes = torch.bincount(labels[part], minlength=n_clusters)
-            bags = sizes.cumsum(0) - sizes
-            order = labels[part].argsort(stable=True)
-            own = None if weights is None else weights[part][order]
-            total += embedding_bag(order, x, bags, mode="sum", per_sample_weights=own)
-        sizes = torch.bincount(labels, weights, minlength=n_clusters)
-        return (total / torch.where(sizes > 0, sizes, 1)[:, None]).float()
-
-    def _mean(self) -> Tensor:
-        total = torch.zeros(self.dim, dtype=torch.float64, device=self.device)
-        for _, x in self.chunks():
-            total += x.sum(dim=0)
-        return (total / self.n_rows).float()
-
-    def _seen_from_origin(self, centroids: Tensor) -> tuple[Tensor, Tensor]:
-        """What nearest() adds to -2 x.d: (C,) bias; and (D, C) directions d = c - origin."""
-        away = (centroids.to(self.device) - self.origin).double()
-        bias = away.square().sum(dim=1) + 2 * away @ self.origin.double()
-        return bias.float(), away.float().T
-
-
-def _lloyd(points: _Points, centroids: Tensor, max_iterations: int, tolerance: float) -> Clusters:
+def _lloyd(points: Points, centroids: Tensor, max_iterations: int, tolerance: float) -> Clusters:
     """Assign, average, repeat; the labels returned are those of the centroids returned."""
     still = tolerance * float(points.squared.mean(dtype=torch.float64)) / points.dim
     labels, distances = _settle(points, centroids)
@@ -307,7 +216,7 @@ def _lloyd(points: _Points, centroids: Tensor, max_iterations: int, tolerance: f
 
 
 def _anchored_lloyd(
-    points: _Points, centroids: Tensor, fixed: Tensor, max_rounds: int, tolerance: float
+    points: Points, centroids: Tensor, fixed: Tensor, max_rounds: int, tolerance: float
 ) -> Clusters:
     """GCD's rounds: inertia is measured before a round's update, the centroids kept follow it."""
     best = Clusters(as_ids(fixed), centroids, math.inf, 0)
@@ -324,7 +233,7 @@ def _anchored_lloyd(
 
 
 def _settle(
-    points: _Points, centroids: Tensor, fixed: Tensor | None = None
+    points: Points, centroids: Tensor, fixed: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Nearest centroid of every row; an empty cluster moves onto the row farthest from its own."""
     labels, distances = points.nearest(centroids, fixed)
@@ -345,7 +254,7 @@ def _settle(
 
 
 def _seed_centroids(
-    points: _Points, n_clusters: int, fixed: Tensor | None, rng: np.random.Generator
+    points: Points, n_clusters: int, fixed: Tensor | None, rng: np.random.Generator
 ) -> Tensor:
     """(C, D) known classes start at the mean of their labeled rows, the rest by k-means++."""
     if fixed is None:
@@ -363,7 +272,7 @@ def _seed_centroids(
 
 
 def _plus_plus(
-    points: _Points,
+    points: Points,
     centroids: Tensor,
     n_clusters: int,
     *,
@@ -400,7 +309,7 @@ def _draw(distances: Tensor, among: Tensor, uniform: FloatArray) -> Tensor:
     return torch.searchsorted(cumulated, target, right=True).clamp_max(last)
 
 
-def _fixed(points: _Points, labels: Ids | None, n_clusters: int) -> Tensor | None:
+def _fixed(points: Points, labels: Ids | None, n_clusters: int) -> Tensor | None:
     """(N,) the labels on the points' device, after checking that the clusters can be filled."""
     if not 1 <= n_clusters <= points.n_rows:
         raise UserError(f"{n_clusters} clusters asked of {points.n_rows} rows; choose 1 to N")
@@ -417,18 +326,11 @@ def _fixed(points: _Points, labels: Ids | None, n_clusters: int) -> Tensor | Non
     return torch.from_numpy(ids).to(points.device)
 
 
-def _checked_start(start: Tensor, points: _Points, n_clusters: int) -> Tensor:
+def _checked_start(start: Tensor, points: Points, n_clusters: int) -> Tensor:
     """A copy, because empty clusters are moved in place."""
     if start.shape != (wanted := (n_clusters, points.dim)):
         raise UserError(f"start centroids have shape {tuple(start.shape)}, not {wanted}")
     return start.detach().to(points.device, torch.float32, copy=True)
-
-
-def _float32(features: Features) -> Tensor:
-    if isinstance(features, Tensor):
-        return features.detach().float()
-    # Writable, because torch cannot share a read-only memory map.
-    return torch.from_numpy(np.require(features, np.float32, ["C", "W"]))
 
 
 def _total(distances: Tensor) -> float:

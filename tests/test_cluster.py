@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans, kmeans_plusplus
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bacon_gcd import cluster
+from bacon_gcd import points
 from bacon_gcd.cluster import assign, estimate_n_classes, kmeans, match, squared_distances, unit
 from bacon_gcd.config import UserError
 from tests.reference.accuracy import best_hits
@@ -114,7 +114,7 @@ def test_chunks_change_nothing(monkeypatch, anchored):
     features, true = blobs(1500, 8, 6, noise=0.8, seed=4)
     labels = hide(true, 4) if anchored else None
     whole = kmeans(features, 8, labels=labels, n_init=2, seed=1)
-    monkeypatch.setattr(cluster, "CHUNK_SCORES", 1)
+    monkeypatch.setattr(points, "CHUNK_SCORES", 1)
     parts = kmeans(features, 8, labels=labels, n_init=2, seed=1)
     assert (whole.labels == parts.labels).all()
     torch.testing.assert_close(whole.centroids, parts.centroids)
@@ -310,7 +310,7 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("anchored", [False, True])
 def test_no_tensor_grows_with_rows_times_clusters(monkeypatch, anchored):
-    monkeypatch.setattr(cluster, "CHUNK_SCORES", 2**14)
+    monkeypatch.setattr(points, "CHUNK_SCORES", 2**14)
     features, true = blobs(5000, 50, 4, noise=0.5, seed=15)
     labels = hide(true, 30) if anchored else None
     with LargestTensor() as largest:
