@@ -1,6 +1,7 @@
 """Tomorrow's images: predict with an outlier flag, and update of a finished run."""
 
 import csv
+import dataclasses
 import json
 import shutil
 
@@ -19,7 +20,7 @@ from bacon_gcd.openings import distance_to_peers
 from bacon_gcd.predict import predict
 from bacon_gcd.recut import recut
 from bacon_gcd.refit import refit
-from bacon_gcd.update import update
+from bacon_gcd.update import places, update, with_source
 from tests.planted_photos import COLORS, bacon, picture, plant
 from tests.small_backbone import use_small_backbone
 
@@ -208,6 +209,56 @@ def test_corrections_are_kept(small, planted):
     assert json.loads((small / "grown/constraints.json").read_text())["confirmed"] == {
         lone: "heron"
     }
+
+
+def test_a_label_means_the_class_that_has_this_name_now(small, planted):
+    """Not the one that had it before."""
+    blue = kind_of(planted.run, "blue")
+    for old, new in (("red", "scarlet"), (blue, "red")):
+        append_edit(edits_path(planted.folder), {"kind": "rename", "class": old, "to": new})
+    photos(small / "new", ("blue",), n=2, label="red")
+    assert kind_of(grow(small).run, "blue") == "red"
+
+
+def test_the_number_of_a_merged_class_is_not_given_again(small, planted):
+    merge = {"kind": "merge", "classes": ["novel_000", "novel_001"], "to": "novel_000"}
+    append_edit(edits_path(planted.folder), merge)
+    assert add(small, ("red",)).run.next_novel == 2
+
+
+def test_a_finer_cut_of_the_grown_run_leaves_confirmed_images_in_place(small, planted):
+    lone = next(row.file_name for row in planted.run.rows if "gray" in row.file_name)
+    append_edit(edits_path(planted.folder), {"kind": "move", "files": [lone], "to": "red"})
+    add(small, ("red",))
+    for n_classes in (5, 6, 8):
+        finer = recut(small / "grown", small / f"{n_classes}", classes=n_classes).run
+        assert sorted_as(finer)[lone] == "red"
+
+
+def test_the_grown_runs_model_is_as_sure_as_its_table(small, planted):
+    grown = add(small, ("red", "blue", "pink")).run
+    told = predict(small / "grown", small / "new", features=small / "new.npy")
+    new = grown.rows[-len(told) :]
+    assert [row["class"] for row in told] == [row.class_name for row in new]
+    np.testing.assert_allclose(
+        [row["confidence"] for row in told], [row.confidence for row in new], atol=1e-5
+    )
+
+
+def test_a_new_image_lies_in_the_middle_of_those_that_look_like_it(planted):
+    xy = {row.file_name: (row.x, row.y) for row in planted.run.rows}
+    own = torch.eye(len(xy))
+    new = torch.zeros(1, len(xy))
+    new[0, :3] = 1.0
+    placed = places(planted.run, own, new)
+    np.testing.assert_allclose(placed[:-1], list(xy.values()))
+    np.testing.assert_allclose(placed[-1], np.mean(list(xy.values())[:3], axis=0), rtol=1e-6)
+
+
+def test_a_folder_named_like_an_addition_is_not_taken_for_one(planted):
+    taken = dataclasses.replace(planted.run.rows[0], file_name="added-1/photo.png")
+    run = dataclasses.replace(planted.run, rows=(taken, *planted.run.rows[1:]))
+    assert with_source(run, "new", None, None)[1] == "added-2"
 
 
 def test_a_copy_of_an_image_of_the_run_is_a_duplicate(small, planted):
