@@ -28,6 +28,7 @@ from bacon_gcd.data.pixels import Box, FileSource
 from bacon_gcd.files import read_json, write_atomic, write_json
 
 RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
+NOVEL = re.compile(r"novel_(\d+)")
 BOX = re.compile(r"(?P<file>.+)#(\d+),(\d+),(\d+),(\d+)", re.DOTALL)
 
 
@@ -94,6 +95,12 @@ class FoundClass:
     """Estimated number of images."""
 
 
+def first_number(names: tuple[str, ...]) -> int:
+    """The first number of a novel class that none of the names has."""
+    used = [int(m[1]) for name in names if (m := NOVEL.fullmatch(name))]
+    return max(used, default=-1) + 1
+
+
 @dataclass(frozen=True, eq=False)
 class DiscoverRun:
     """A discover run as it was written, before any edit."""
@@ -116,6 +123,13 @@ class DiscoverRun:
         if unknown := {row.class_name for row in rows} - {c.name for c in classes}:
             raise UserError(f"{folder / 'classes.json'}: class {min(unknown)!r} is not in it")
         return cls(folder, read_toml(folder / "config.toml"), rows, classes, next_novel)
+
+    @property
+    def unused_id(self) -> int:
+        """The first id that no class of the run has, or would have had by its number."""
+        known = tuple(each.name for each in self.classes if each.known)
+        by_number = len(known) + self.next_novel - first_number(known)
+        return max([by_number, *(each.id + 1 for each in self.classes)])
 
     @property
     def source(self) -> Path:

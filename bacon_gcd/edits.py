@@ -177,7 +177,8 @@ def novel_number(edits: Sequence[Edit], *, start: int) -> int:
 def corrected(run: DiscoverRun, *more: Edit) -> Applied:
     """A run with the edits on disk, and some more that are only tried."""
     edits = [*read_edits(edits_path(run.folder)), *more]
-    return apply_edits(run.rows, run.classes, edits, earlier=Constraints.read(run.folder))
+    earlier = Constraints.read(run.folder)
+    return apply_edits(run.rows, run.classes, edits, earlier=earlier, next_id=run.unused_id)
 
 
 def apply_edits(
@@ -186,18 +187,21 @@ def apply_edits(
     edits: Sequence[Edit],
     *,
     earlier: Constraints | None = None,
+    next_id: int = 0,
 ) -> Applied:
     """The edits in order. A moved or confirmed image is certain; a merged class is one class.
 
     Moves of different files commute, and so do confirmations; other edits depend on their order.
 
-    earlier: what the rows were refitted to; it still holds, except where an edit says otherwise.
+    Args:
+        earlier: what the rows were refitted to; it holds, except where an edit says otherwise.
+        next_id: no class that is opened gets an id below it.
     """
     earlier = earlier or Constraints()
     active = active_edits(edits)
     if not active:
         return Applied(tuple(rows), tuple(classes), earlier)
-    sorting = _Sorting.start(rows, classes, earlier)
+    sorting = _Sorting.start(rows, classes, earlier, next_id)
     for edit in active:
         sorting.apply(edit)
     return sorting.finish(rows)
@@ -225,11 +229,15 @@ class _Sorting:
 
     @classmethod
     def start(
-        cls, rows: Sequence[Prediction], classes: Sequence[FoundClass], earlier: Constraints
+        cls,
+        rows: Sequence[Prediction],
+        classes: Sequence[FoundClass],
+        earlier: Constraints,
+        next_id: int,
     ) -> _Sorting:
         ids = {each.name: each.id for each in classes}
         place = {row.file_name: ids[row.class_name] for row in rows}
-        next_id = max([*(number + 1 for number in ids.values()), earlier.next_id])
+        next_id = max([next_id, earlier.next_id, *(number + 1 for number in ids.values())])
         new = cls(place, {each.id: each for each in classes}, ids, next_id)
         new.used_ids = earlier.next_id
         new.confirmed = {file for file in earlier.confirmed if file in place}

@@ -19,7 +19,7 @@ from typing import Any
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.entries import UNLABELED_FOLDERS
 from bacon_gcd.discover_run import DiscoverRun
-from bacon_gcd.edits import apply_edits, edits_path, read_edits
+from bacon_gcd.edits import corrected
 from bacon_gcd.files import read_json, sync_folder, write_atomic
 from bacon_gcd.safe_names import safe_file_name, safe_name, same_name_key, unique_name
 
@@ -55,9 +55,7 @@ def plan_export(run: DiscoverRun, *, how: str) -> Plan:
     choose("--how", how, HOW)
     if not run.root.is_dir():
         raise UserError(f"{run.root}: no such folder; only images in files can be exported")
-    rows, classes, constraints = apply_edits(
-        run.rows, run.classes, read_edits(edits_path(run.folder))
-    )
+    rows, classes, constraints = corrected(run)
     wrong = set(constraints.cannot_link)
     taken = {same_name_key(name) for name in (MANIFEST, PART, *UNLABELED_FOLDERS)}
     folders = {each.name: unique_name(safe_name(each.name), taken) for each in classes}

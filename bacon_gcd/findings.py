@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +18,9 @@ from bacon_gcd.class_number import ClassNumber
 from bacon_gcd.class_tree import ClassTree, grow_tree
 from bacon_gcd.config import to_toml
 from bacon_gcd.discover_run import (
-    DiscoverRun,
     FoundClass,
     Prediction,
+    first_number,
     write_csv,
     write_features,
     write_predictions,
@@ -37,7 +36,6 @@ from bacon_gcd.report.page import write_report
 from bacon_gcd.sorting import Sorted
 
 IntArray = npt.NDArray[np.int64]
-NOVEL = re.compile(r"novel_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -108,19 +106,6 @@ def fresh_numbers(known: tuple[str, ...], n_novel: int) -> tuple[int, ...]:
     """0, 1, ...; or after the largest number that a person has used as the name of a class."""
     first = first_number(known)
     return tuple(range(first, first + n_novel))
-
-
-def first_number(known: tuple[str, ...]) -> int:
-    """The first number that no known class is named by."""
-    used = [int(m[1]) for name in known if (m := NOVEL.fullmatch(name))]
-    return max(used, default=-1) + 1
-
-
-def unused_id(run: DiscoverRun) -> int:
-    """The first id that no class of the run has, or would have had by its number."""
-    known = tuple(each.name for each in run.classes if each.known)
-    by_number = len(known) + run.next_novel - first_number(known)
-    return max([by_number, *(each.id + 1 for each in run.classes)])
 
 
 def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:

@@ -12,7 +12,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
 from bacon_gcd.cluster import unit
-from bacon_gcd.findings import first_number
+from bacon_gcd.discover_run import first_number
 from bacon_gcd.run_classes import Classes
 from bacon_gcd.sorting import FloatArray, fits_nowhere
 

@@ -28,7 +28,7 @@ from bacon_gcd.discovery import (
 from bacon_gcd.duplicates import Twins
 from bacon_gcd.edits import Constraints, corrected
 from bacon_gcd.files import read_json
-from bacon_gcd.findings import DiscoverSettings, Found, unused_id, write_run
+from bacon_gcd.findings import DiscoverSettings, Found, write_run
 from bacon_gcd.inputs import images_of, refuse_changed
 from bacon_gcd.material import Material
 from bacon_gcd.methods import build_method, settings_for
@@ -242,7 +242,7 @@ def sorted_as(
 
 def kept_classes(before: DiscoverRun, hearts: IntArray) -> tuple[FoundClass, ...]:
     """The class of each heart: the one there was, or a new one with an unused id and number."""
-    first_id = max(unused_id(before), Constraints.read(before.folder).next_id)
+    first_id = max(before.unused_id, Constraints.read(before.folder).next_id)
     n_before = len(before.classes)
     new = (
         FoundClass(first_id + n, f"novel_{before.next_novel + n:03d}", known=False)

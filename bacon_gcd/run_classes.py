@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.cluster import unit
-from bacon_gcd.discover_run import DiscoverRun, FoundClass, Prediction
+from bacon_gcd.discover_run import DiscoverRun, FoundClass, Prediction, first_number
 from bacon_gcd.edits import Applied, edits_path, novel_number, read_edits
-from bacon_gcd.findings import first_number, unused_id
 from bacon_gcd.methods.base import CENTROID_TEMPERATURE
 from bacon_gcd.model import Model
 from bacon_gcd.sorting import (
@@ -134,7 +133,7 @@ def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: M
         limits,
         CENTROID_TEMPERATURE / float(model.method.centroids.norm(dim=1).max()),
         model.threshold,
-        max([unused_id(before), applied.constraints.next_id, *used]),
+        max([before.unused_id, applied.constraints.next_id, *used]),
         max(novel_number(edits, start=before.next_novel), first_number(names)),
     )
 

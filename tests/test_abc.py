@@ -1,5 +1,11 @@
+import pytest
 import torch
+from torch import nn
 
+from bacon_gcd.heads import CosineClassifier
+from bacon_gcd.methods import abc, darp, fixmatch
+from bacon_gcd.methods.abc import ABC
+from bacon_gcd.methods.darp import DARP
 from bacon_gcd.pseudo_labels import balanced_keep_rates
 from tests.method_runs import batch_of, trainer_for
 from tests.planted import planted
@@ -50,3 +56,13 @@ def test_the_balanced_head_answers_and_both_heads_train_the_tail():
         method.zero_grad()
         sum(v for k, v in method.terms(batch).items() if k.startswith(part)).backward()
         assert method.live["tail"].fc2.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "native"), [(ABC, abc.NATIVE_SETTINGS), (DARP, darp.NATIVE_SETTINGS)]
+)
+def test_what_both_take_from_fixmatch(method, native):
+    assert method.views == ("weak", "strong", "strong")
+    assert native.shrink == pytest.approx(4e-5)  # 0.02 of Adam's rate 0.002
+    assert type(fixmatch.new_classifier(native.classifier, 8, 3)) is nn.Linear
+    assert type(fixmatch.new_classifier("cosine", 8, 3)) is CosineClassifier

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from bacon_gcd.class_sizes import spread_counts
 from tests.method_runs import batch_of, trainer_for
 from tests.planted import planted
 
@@ -65,6 +68,33 @@ def test_other_sources_of_the_sizes_find_the_planted_ones(prior):
         found = trainer.method.sizes.counts.numpy()
         assert found[:4].tolist() == pytest.approx(unlabeled[:4].tolist())
         assert sorted(found[4:]) == pytest.approx(sorted(unlabeled[4:]))
+
+
+def test_cluster_sizes_are_those_of_the_classes_they_matched():
+    """Not handed out by rank: the class with most labels need not be the largest."""
+    problem = planted(spread=0.05)
+    labels = problem.data.labels
+    largest = int(np.bincount(labels[labels >= 0]).argmax())
+    labels[np.flatnonzero(labels == largest)[2:]] = -1
+    left = tuple(np.bincount(labels[labels >= 0]).tolist())
+    problem = replace(problem, task=replace(problem.task, labeled_counts=left))
+    trainer = trainer_for("darp", problem, prior="clusters")
+    trainer.method.refresh(0, trainer.probe)
+    unlabeled = problem.counts - np.array([*problem.task.labeled_counts, 0, 0])
+    np.testing.assert_allclose(trainer.method.sizes.counts[:4].numpy(), unlabeled[:4])
+
+
+def test_confusions_are_learned_in_the_warm_up_only_and_used_afterwards():
+    problem = planted(spread=0.05, epochs=10)
+    trainer = trainer_for("darp", problem, epochs=10, prior="confusion", warmup=100)
+    sizes, learned = trainer.method.sizes, []
+    for epoch in (0, 4, 5, 9):  # half of the run is warm-up
+        trainer.method.refresh(epoch, trainer.probe)
+        learned.append(int(sizes.n_estimates))
+    assert 0 < learned[0] < learned[1] == learned[2] == learned[3]
+    n_unlabeled = int((problem.data.labels < 0).sum())
+    expected = spread_counts(sizes.known, problem.task.n_classes, n_unlabeled)
+    torch.testing.assert_close(sizes.counts, expected)
 
 
 def test_held_out_labels_teach_nothing():

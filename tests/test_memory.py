@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from bacon_gcd.memory import keep_freed_memory
+from tests.method_runs import trainer_for
+from tests.planted import planted
 
 FAULTS = """
 import resource, torch
@@ -36,3 +38,10 @@ def test_large_blocks_are_reused():
 def test_without_mallopt_nothing_happens(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     assert keep_freed_memory.__wrapped__() is False
+
+
+def test_training_keeps_memory(monkeypatch):
+    asked = []
+    monkeypatch.setattr("bacon_gcd.train.keep_freed_memory", lambda: asked.append(1))
+    trainer_for("simgcd", planted(epochs=1), epochs=1).run()
+    assert asked

@@ -11,6 +11,7 @@ from bacon_gcd.cluster import constrained_kmeans
 from bacon_gcd.config import UserError
 from bacon_gcd.discover_run import DiscoverRun
 from bacon_gcd.edits import Constraints, append_edit, corrected, edits_path, read_edits
+from bacon_gcd.recut import recut
 from bacon_gcd.refit import refit
 from tests.planted_photos import bacon, picture, plant, vectors_of
 from tests.small_backbone import use_small_backbone
@@ -160,6 +161,17 @@ def test_a_class_the_person_opened_collects_the_images_like_it(small):
     fine = refit(coarse, small / "new").folder
     assert (class_of(fine, "blue"), class_of(fine, "green")) == ("sky", "novel_000")
     assert ids_of(fine) == {"red": 0, "novel_000": 1, "sky": 2}
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_ids_that_a_coarser_cut_gave_up_are_not_given_again(small, run, by_hand):
+    coarse = recut(run, small / "coarse", classes=3).folder
+    assert max(ids_of(coarse).values()) < 3, "the last class is gone"
+    if by_hand:
+        say(coarse, "move", files=files_of(coarse, "gray")[:1], to="sky")
+    done = refit(coarse, small / "new", classes=5)
+    opened = {k: v for k, v in ids_of(done.folder).items() if k not in ids_of(coarse)}
+    assert opened == ({"sky": 4, "novel_003": 5} if by_hand else {"novel_003": 4, "novel_004": 5})
 
 
 def test_a_class_that_lost_all_its_images_is_gone_for_good(small, run):
