@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -156,7 +157,7 @@ class Workbench:
                 seed=self.settings.seed,
                 workers=self.workers,
             )
-        count = _view_count(views) if self.settings.recipe.epochs else 0  # only training looks
+        count = _view_count(self.settings) if self.settings.recipe.epochs else 0
         return self._bank(rows, n_views=count, strong_views=count if strong else 0)
 
     @cached_property
@@ -249,9 +250,15 @@ def write_config(folder: Path, settings: RunSettings) -> None:
     write_atomic(folder / "config.toml", settings.to_toml().encode())
 
 
-def _view_count(views: str) -> int:
-    if not views.isdigit() or int(views) < 1:
-        raise UserError(f"views {views!r} is neither a number of at least 1 nor {FRESH!r}")
+def _view_count(settings: RunSettings) -> int:
+    """How many stored views; two equal ones would teach nothing."""
+    views, kinds = settings.views, METHODS[settings.method].method.views
+    least = max(Counter(kinds).values())
+    if not views.isdigit() or int(views) < least:
+        raise UserError(
+            f"views {views!r} is neither {FRESH!r} nor a number of at least {least}, "
+            f"which {settings.method} compares of an image"
+        )
     return int(views)
 
 

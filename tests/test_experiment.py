@@ -152,7 +152,11 @@ def wait_for(ready, seconds=120):
         (["--dataset", "cifar11"], "dataset 'cifar11' is not known; choose from cifar10-lt"),
         (["--method", "magic"], "method 'magic' is not known; choose from bacon-s"),
         (["--set", "alpha"], "--set 'alpha' is not of the form name=value"),
-        (["--views", "none"], "views 'none' is neither a number"),
+        (["--views", "none"], "views 'none' is neither 'fresh' nor a number of at least 2"),
+        (
+            ["--views", "1"],
+            "views '1' is neither 'fresh' nor a number of at least 2, which bacon-s",
+        ),
         (["--known", "a,b"], "--known 'a,b': give a number, or class ids"),
     ],
 )
