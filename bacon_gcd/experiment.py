@@ -35,16 +35,8 @@ KEEP = 2  # checkpoints on disk
 class RunRecorder:
     """Writes log.jsonl and checkpoints of one run folder; saving never changes a number."""
 
-    def __init__(
-        self,
-        folder: Path,
-        bench: Workbench,
-        *,
-        save_seconds: float = 60.0,
-        evaluate_every: int = 0,
-    ) -> None:
-        self.folder, self.bench = folder, bench
-        self.save_seconds, self.evaluate_every = save_seconds, evaluate_every
+    def __init__(self, folder: Path, bench: Workbench, *, save_seconds: float = 60.0) -> None:
+        self.folder, self.bench, self.save_seconds = folder, bench, save_seconds
         self.last_saved = time.monotonic()
         self.seconds = 0.0  # of training, over all resumes
         self.board = tensorboard_for(folder)
@@ -84,9 +76,8 @@ class RunRecorder:
             "seconds": round(seconds, 3),
             "images_per_second": round(len(self.bench.labels) / max(seconds, 1e-9), 1),
         }
-        if self.evaluate_every and (
-            done % self.evaluate_every == 0 or done == trainer.recipe.epochs
-        ):
+        every = self.bench.settings.evaluate_every
+        if every and (done % every == 0 or done == trainer.recipe.epochs):
             facts["test"] = quick_scores(trainer.method, self.bench)
         self.write(**facts)
         if self.board is not None:
@@ -135,12 +126,11 @@ def train_run(
     *,
     resume: bool = False,
     save_seconds: float = 60.0,
-    evaluate_every: int = 0,
 ) -> dict[str, Any] | None:
     """Train, score and keep one run; None if a signal stopped it before the end."""
     start_folder(folder, bench.settings, resume=resume)
     method = bench.new_method()
-    recorder = RunRecorder(folder, bench, save_seconds=save_seconds, evaluate_every=evaluate_every)
+    recorder = RunRecorder(folder, bench, save_seconds=save_seconds)
     trainer = Trainer(
         method,
         TrainingData(bench.train_source, bench.labels),

@@ -52,6 +52,8 @@ class RunSettings:
     """Stored training views per image, or "fresh" for new ones at every step."""
     seed: int = 0
     bfloat16: bool = False
+    evaluate_every: int = 0
+    """Score the test set after this many epochs, for the curve in log.jsonl; 0: never."""
     split: SplitSettings = field(default_factory=SplitSettings)
     recipe: Recipe = field(default_factory=Recipe)
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -28,7 +28,13 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
     clear_old_demo(folder)
     if cached(BACKBONE) is None:
         fetch.get(BACKBONE)  # running the demo counts as asking for the download
-    asked = RunSettings(dataset="demo", backbone=BACKBONE, seed=seed, **SMALL)  # type: ignore[arg-type]
+    asked = RunSettings(
+        dataset="demo",
+        backbone=BACKBONE,
+        seed=seed,
+        evaluate_every=max(epochs // 3, 1),
+        **SMALL,  # type: ignore[arg-type]
+    )
     recipe = {"epochs": epochs, "batch_size": 128, "learning_rate": 0.01}
     settings = resolve(asked, changes=CHANGES, recipe=recipe)
     bench = prepare(settings, data=None, workers=2)
@@ -37,7 +43,7 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
         f"{bench.task.n_known} classes are known, {bench.task.n_classes} are there"
     )
     frozen = frozen_kmeans(bench)
-    result = train_run(bench, folder, save_seconds=3600, evaluate_every=max(epochs // 3, 1))
+    result = train_run(bench, folder, save_seconds=3600)
     if result is None:
         raise KeyboardInterrupt
     method = load_model(folder / "model").method

@@ -13,7 +13,7 @@ from tests.small_backbone import use_small_backbone
 def small(monkeypatch, tmp_path):
     monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
     use_small_backbone(monkeypatch)
-    tiny = {"image_size": 64, "tuned": "block", "views": "1"}
+    tiny = {"image_size": 64, "tuned": "block", "views": "2"}
     monkeypatch.setattr(showcase, "SMALL", tiny)
     return tmp_path
 

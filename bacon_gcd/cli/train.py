@@ -47,7 +47,7 @@ def _pairs(changes: list[str]) -> dict[str, str]:
 # Options of `train` that decide a run's numbers, and where config.toml keeps them.
 _KEPT = {
     **{n: n for n in ("dataset", "method", "preset", "backbone", "image_size", "tuned")},
-    **{n: n for n in ("trunk", "views", "seed", "bfloat16")},
+    **{n: n for n in ("trunk", "views", "seed", "bfloat16", "evaluate_every")},
     **{n: f"recipe.{n}" for n in ("epochs", "batch_size", "learning_rate", "sampler")},
     **{n: f"split.{n}" for n in ("ratio", "labeled_ratio", "unlabeled_ratio", "labeled_share")},
     **{n: f"split.{n}" for n in ("profile",)},
@@ -161,6 +161,7 @@ def train(
         views=views,
         seed=seed,
         bfloat16=bfloat16,
+        evaluate_every=evaluate_every,
         split=split,
     )
     recipe = {
@@ -181,7 +182,6 @@ def train(
         folder,
         resume=resume is not None,
         save_seconds=save_seconds,
-        evaluate_every=evaluate_every,
     )
     if result is None:
         typer.echo(f"bacon: stopped; continue with: bacon train --resume {folder}", err=True)
