@@ -1,4 +1,4 @@
-"""Draw the accuracy of finished runs over their epochs, from log.jsonl.
+"""Draw finished runs over their epochs, from log.jsonl: accuracy and error of the class counts.
 
 python scripts/draw_curves.py docs/images/curves.png runs/a="BaCon-S" runs/b="BaCon-O"
 """
@@ -6,32 +6,47 @@ python scripts/draw_curves.py docs/images/curves.png runs/a="BaCon-S" runs/b="Ba
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
 PARTS = ("all", "old", "new")
 
 
-def scores(run: Path) -> tuple[list[int], dict[str, list[float]]]:
-    """Epochs at which the test set was scored, and the scores there."""
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    scored = [line for line in lines if line["kind"] == "epoch" and "test" in line]
-    return [line["epoch"] for line in scored], {
-        part: [line["test"][part] for line in scored] for part in PARTS
-    }
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """Every line of the log."""
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def scores(run: Path) -> dict[int, dict[str, float]]:
+    """Epochs at which the test set was scored, the last one included, and the scores there."""
+    found = {each["epoch"]: each["test"] for each in read_log(run) if "test" in each}
+    result = json.loads((run / "result.json").read_text())
+    return {result["epoch"]: result["test_kmeans"]} | found
+
+
+def count_errors(run: Path) -> dict[int, float]:
+    """Total variation between estimated and true class sizes."""
+    lines = read_log(run)
+    return {each["epoch"]: each["error"]["all"] for each in lines if each["kind"] == "counts"}
 
 
 def draw(target: Path, runs: dict[str, Path]) -> None:
-    """One panel per group of classes, one line per run."""
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    panels = figure.subplots(1, len(PARTS), sharex=True)
+    """One panel per group of classes and one for the class counts, one line per run."""
+    figure = Figure(figsize=(12, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(PARTS) + 1, sharex=True)
     for name, run in runs.items():
-        epochs, found = scores(run)
-        for panel, part in zip(panels, PARTS, strict=True):
-            panel.plot(epochs, found[part], marker="o", markersize=3, label=name)
+        found = dict(sorted(scores(run).items()))
+        for panel, part in zip(panels, PARTS, strict=False):
+            values = [each[part] for each in found.values()]
+            panel.plot(list(found), values, marker="o", markersize=3, label=name)
             panel.set(title=f"{part} classes", xlabel="epoch")
+        errors = count_errors(run)
+        panels[-1].plot(list(errors), list(errors.values()), label=name)
     panels[0].set_ylabel("k-means accuracy on test images, %")
-    panels[-1].legend(fontsize=8)
+    panels[-1].set(title="class counts", xlabel="epoch", ylabel="total variation from the truth")
+    lines, names = panels[-1].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=len(names))
     figure.savefig(target, dpi=110)
 
 
