@@ -1,11 +1,16 @@
 import json
+import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from bacon_gcd import showcase
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
+from bacon_gcd.report.of_run import class_infos
 from tests.small_backbone import use_small_backbone
 
 
@@ -36,3 +41,14 @@ def test_the_demo_never_clears_a_folder_that_is_not_a_demo(small):
     with pytest.raises(UserError, match="holds something else than a demo"):
         showcase.run_demo(small / "photos", epochs=1, seed=0)
     assert (small / "photos/holiday.jpg").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    ("estimated", "shown"), [([3.0, 9.0, 2.0], [5.0, 9.0, 2.0]), (None, [math.nan] * 3)]
+)
+def test_a_class_is_shown_with_at_least_its_labeled_images(estimated, shown):
+    method = SimpleNamespace(class_counts=torch.tensor(estimated) if estimated else None)
+    task = SimpleNamespace(n_known=2, n_classes=3, labeled_counts=(5, 4))
+    infos = class_infos(method, SimpleNamespace(task=task, class_names=["a", "b", "c"]))
+    assert [info.name for info in infos] == ["a", "b", "novel_000"]
+    np.testing.assert_array_equal([info.estimated for info in infos], shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,10 @@ def class_infos(method: Method, bench: Workbench) -> list[ClassInfo]:
     names = [*bench.class_names[: task.n_known], *novel_names(task.n_classes - task.n_known)]
     labeled = [*task.labeled_counts, *[0] * (task.n_classes - task.n_known)]
     counts = getattr(method, "class_counts", None)
-    sizes: Sequence[float] = [float("nan")] * len(names) if counts is None else counts.tolist()
+    estimated = [float("nan")] * len(names) if counts is None else counts.tolist()
+    sizes = np.maximum(estimated, labeled)  # at least what is known to be there; NaN stays
     return [
-        ClassInfo(name, number < task.n_known, labeled[number], sizes[number])
+        ClassInfo(name, number < task.n_known, labeled[number], float(sizes[number]))
         for number, name in enumerate(names)
     ]
 
