@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.discover_run import NOVEL, DiscoverRun, FoundClass
-from bacon_gcd.edits import Applied, edits_path, novel_number, read_edits
+from bacon_gcd.edits import Applied, edits_path, first_unused_id, novel_number, read_edits
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -94,7 +94,7 @@ def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
         confirmed=np.array([row.file_name in constraints.confirmed for row in rows]),
         linked=np.array([row.file_name in linked for row in rows]),
         barred=np.array(pairs, dtype=np.int64).reshape(-1, 2),
-        next_id=max([before.unused_id, constraints.next_id, *(each.id + 1 for each in classes)]),
+        next_id=first_unused_id(before, applied),
         next_novel=novel_number(read_edits(edits_path(before.folder)), start=before.next_novel),
     )
 

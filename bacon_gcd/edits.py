@@ -181,6 +181,12 @@ def corrected(run: DiscoverRun, *more: Edit) -> Applied:
     return apply_edits(run.rows, run.classes, edits, earlier=earlier, next_id=run.unused_id)
 
 
+def first_unused_id(run: DiscoverRun, applied: Applied) -> int:
+    """The first id that no class of the run has or had, before the edits or after."""
+    used = (each.id + 1 for each in applied.classes)
+    return max([run.unused_id, applied.constraints.next_id, *used])
+
+
 def apply_edits(
     rows: Sequence[Prediction],
     classes: Sequence[FoundClass],

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bacon_gcd.cluster import unit
 from bacon_gcd.discover_run import DiscoverRun, FoundClass, Prediction, first_number
-from bacon_gcd.edits import Applied, edits_path, novel_number, read_edits
+from bacon_gcd.edits import Applied, edits_path, first_unused_id, novel_number, read_edits
 from bacon_gcd.methods.base import CENTROID_TEMPERATURE
 from bacon_gcd.model import Model
 from bacon_gcd.sorting import (
@@ -126,14 +126,13 @@ def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: M
         limits = class_radii(features, now, centroids)
     names = tuple(each.name for each in (*before.classes, *found))
     edits = read_edits(edits_path(before.folder))
-    used = [each.id + 1 for each in found]
     return Classes(
         found,
         centroids,
         limits,
         CENTROID_TEMPERATURE / float(model.method.centroids.norm(dim=1).max()),
         model.threshold,
-        max([before.unused_id, applied.constraints.next_id, *used]),
+        first_unused_id(before, applied),
         max(novel_number(edits, start=before.next_novel), first_number(names)),
     )
 

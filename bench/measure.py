@@ -18,6 +18,18 @@ def seconds(work: Callable[[], object], *, repeats: int = 3, warm: bool = True) 
     return min(times)
 
 
+def backward_seconds(
+    module: torch.nn.Module, function: Callable[..., torch.Tensor], *inputs: torch.Tensor
+) -> float:
+    """Forward and backward of a function of the module's."""
+
+    def work() -> None:
+        module.zero_grad(set_to_none=True)
+        function(*inputs).sum().backward()
+
+    return seconds(work)
+
+
 def matmul_rate(dtype: torch.dtype) -> float:
     """Multiply-adds per second of a plain matrix product."""
     a, b = torch.randn(8192, 2304).to(dtype), torch.randn(2304, 512).to(dtype)

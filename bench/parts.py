@@ -13,7 +13,7 @@ from bacon_gcd.backbone.weights import cached, load_backbone
 from bacon_gcd.memory import keep_freed_memory
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.train import optimizer_for
-from bench.measure import matmul_rate, pass_rate, seconds, table
+from bench.measure import backward_seconds, matmul_rate, pass_rate, seconds, table
 from bench.step import labels_of, method_on, our_step, vit_b16
 
 ROWS = 512
@@ -42,14 +42,6 @@ def resnet_tail(tokens, channels=512, points=36):
     """Five of Winograd's products, a 4x4 map being one tile; weights read twice, written once."""
     one = points * len(tokens) * channels**2
     return 5 * one, 2 * tokens.numel() * FLOAT + 2 * 3 * 9 * channels**2 * FLOAT
-
-
-def backward_seconds(module, function, *inputs):
-    def work():
-        module.zero_grad(set_to_none=True)
-        function(*inputs).sum().backward()
-
-    return seconds(work)
 
 
 def parts_of(method, tokens, tail_limit):

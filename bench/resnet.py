@@ -8,21 +8,13 @@ from bacon_gcd.backbone.weights import cached, load_backbone
 from bacon_gcd.memory import keep_freed_memory
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.train import optimizer_for
-from bench.measure import matmul_rate, seconds, table
+from bench.measure import backward_seconds, matmul_rate, seconds, table
 from bench.step import labels_of, method_on, our_step
 
 ROWS, SIDE, CHANNELS = 512, 4, 512
 STEPS = 38  # of an epoch of CIFAR-100-LT
 # Direct multiply-adds of one convolution; forward, its weight's gradient, its input's gradient.
 CONV = ROWS * SIDE**2 * CHANNELS**2 * 9
-
-
-def tail_seconds(tail, tokens):
-    def step():
-        tail.zero_grad(set_to_none=True)
-        tail(tokens).square().sum().backward()
-
-    return seconds(step, repeats=3)
 
 
 def step_seconds(method, tokens):
@@ -53,8 +45,9 @@ def main():
     for tuned, passes in (("block", 5), ("conv", 2)):  # tokens need no gradient
         backbone = load_backbone("resnet18.pypi_in1k", image_size=128, tuned=tuned)
         tokens = torch.randn(ROWS, *backbone.token_shape).relu()
-        fast = tail_seconds(backbone.new_tail(), tokens)
-        plain = tail_seconds(PlainResNetTail(backbone.tail_state, side=SIDE), tokens)
+        ours, torchs = backbone.new_tail(), PlainResNetTail(backbone.tail_state, side=SIDE)
+        fast = backward_seconds(ours, ours, tokens)
+        plain = backward_seconds(torchs, torchs, tokens)
         rows.append(
             {
                 "tail": tuned,

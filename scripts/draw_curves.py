@@ -6,29 +6,24 @@ python scripts/draw_curves.py docs/images/curves.png runs/a="BaCon-S" runs/b="Ba
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
+
+from bacon_gcd.report.figures import read_log
 
 PARTS = ("all", "old", "new")
 
 
-def read_log(run: Path) -> list[dict[str, Any]]:
-    """Every line of the log."""
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-
-
 def scores(run: Path) -> dict[int, dict[str, float]]:
     """Epochs at which the test set was scored, the last one included, and the scores there."""
-    found = {each["epoch"]: each["test"] for each in read_log(run) if "test" in each}
+    found = {each["epoch"]: each["test"] for each in read_log(run / "log.jsonl") if "test" in each}
     result = json.loads((run / "result.json").read_text())
     return {result["epoch"]: result["test_kmeans"]} | found
 
 
 def count_errors(run: Path) -> dict[int, float]:
     """Total variation between estimated and true class sizes."""
-    lines = read_log(run)
-    return {each["epoch"]: each["error"]["all"] for each in lines if each["kind"] == "counts"}
+    return {each["epoch"]: each["error"]["all"] for each in read_log(run / "log.jsonl", "counts")}
 
 
 def draw(target: Path, runs: dict[str, Path]) -> None:

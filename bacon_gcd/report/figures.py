@@ -96,17 +96,17 @@ def _neighbors(neighbors: IntArray, shown: IntArray) -> list[list[int]]:
     return [[int(p) for p in position[near] if p >= 0] for near in neighbors[shown]]
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The epochs of a run's log.jsonl; a last line cut off by a kill is left out."""
-    epochs = []
+def read_log(path: Path, kind: str = "epoch") -> list[dict[str, Any]]:
+    """The lines of one kind in a run's log.jsonl; a last line cut off by a kill is left out."""
+    found = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(entry, dict) and entry.get("kind") == "epoch":
-            epochs.append(entry)
-    return epochs
+        if isinstance(entry, dict) and entry.get("kind") == kind:
+            found.append(entry)
+    return found
 
 
 def training_curves(epochs: Sequence[Mapping[str, Any]]) -> str | None:
