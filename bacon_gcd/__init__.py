@@ -12,7 +12,7 @@ _PUBLIC = {
     "CategoryDiscovery": "bacon_gcd.estimator",
     "ImageTable": "bacon_gcd.data.images",
     "UserError": "bacon_gcd.config",
-    "discover": "bacon_gcd.discovery",
+    "discover": "bacon_gcd.discovery.pipeline",
 }
 __all__ = ["CategoryDiscovery", "ImageTable", "UserError", "__version__", "discover"]
 

@@ -21,12 +21,12 @@ from bacon_gcd.cluster import estimate_n_classes
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.views import ViewSettings
-from bacon_gcd.files import read_json, write_json
 from bacon_gcd.methods import METHODS, build_method, recipe_for, settings_for
 from bacon_gcd.methods.base import Task
 from bacon_gcd.metrics import anchored
 from bacon_gcd.model import describe_backbone, load_model, novel_names, save_model
-from bacon_gcd.train import Trainer, TrainingData, TrainProbe
+from bacon_gcd.system.files import read_json, write_json
+from bacon_gcd.training.loop import Trainer, TrainingData, TrainProbe
 
 IntArray = npt.NDArray[np.int64]
 VECTOR_NOISE = 0.1  # of the vectors' own spread: what makes two views of one vector differ

@@ -19,16 +19,16 @@ from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import CATALOGUE, load_backbone
+from bacon_gcd.classes.assign import choose_side, fits_nowhere
 from bacon_gcd.config import UserError, settings_from
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.data.views import ViewSettings
-from bacon_gcd.files import read_json, sha256_of, write_atomic, write_json
 from bacon_gcd.methods import METHODS, build_method, settings_for
 from bacon_gcd.methods.base import Method, Predictor, Task
-from bacon_gcd.progress import progress
-from bacon_gcd.sorting import choose_side, fits_nowhere
-from bacon_gcd.train import load_state
+from bacon_gcd.system.files import read_json, sha256_of, write_atomic, write_json
+from bacon_gcd.system.progress import progress
+from bacon_gcd.training.loop import load_state
 
 FORMAT = 1
 CHUNK = 256  # images that are sorted at a time

@@ -7,12 +7,12 @@ import numpy as np
 import torch.nn.functional as F
 
 from bacon_gcd.backbone.weights import cached
-from bacon_gcd.class_number import count_classes
+from bacon_gcd.benchmark.evaluation import block, train_probe
+from bacon_gcd.benchmark.workbench import RunSettings, prepare, resolve
+from bacon_gcd.classes.centroids import WAYS
+from bacon_gcd.classes.number import count_classes
 from bacon_gcd.cluster import assign, unit
 from bacon_gcd.config import UserError
-from bacon_gcd.evaluation import block, train_probe
-from bacon_gcd.placing import WAYS
-from bacon_gcd.runs import RunSettings, prepare, resolve
 from bench.measure import table
 
 SEEDS = (0, 1, 2)  # of the estimate and of the clusters; the split is that of seed 0

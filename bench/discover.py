@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bacon_gcd.discovery import discover
+from bacon_gcd.discovery.pipeline import discover
 from bench.measure import table
 
 SIZES = (10_000, 30_000, 100_000)

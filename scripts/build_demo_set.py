@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from bacon_gcd import demo
-from bacon_gcd.data.benchmarks import CIFAR10_RANKS
+from bacon_gcd.data import demo
+from bacon_gcd.data.datasets import CIFAR10_RANKS
 from bacon_gcd.data.longtail import class_totals, labeled_count, long_tail_counts
-from bacon_gcd.files import sha256_of, write_atomic
+from bacon_gcd.system.files import sha256_of, write_atomic
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -4,13 +4,13 @@ import numpy as np
 from PIL import Image
 
 from bacon_gcd.config import to_toml
-from bacon_gcd.discover_run import (
+from bacon_gcd.discovery.folder import (
     FoundClass,
     Prediction,
     write_features,
     write_predictions,
 )
-from bacon_gcd.files import write_atomic
+from bacon_gcd.system.files import write_atomic
 
 CLASSES = (
     FoundClass(0, "cat", True, labeled=2, count=4.0),

@@ -9,7 +9,7 @@ from bacon_gcd.backbone.sources import ReadyTokens
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.methods import METHODS, build_method, recipe_for, settings_for
 from bacon_gcd.methods.base import Task
-from bacon_gcd.train import Trainer, TrainingData
+from bacon_gcd.training.loop import Trainer, TrainingData
 from tests.planted import planted
 
 # Quick, and short enough that everything that waits for an epoch or a step happens in a few.

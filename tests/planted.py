@@ -7,7 +7,7 @@ import numpy as np
 from bacon_gcd.backbone.sources import ReadyTokens
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.methods.base import Task
-from bacon_gcd.train import TrainingData
+from bacon_gcd.training.loop import TrainingData
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from bacon_gcd.class_tree import ClassTree, Join
+from bacon_gcd.classes.tree import ClassTree, Join
 from bacon_gcd.report.contents import (
     ClassInfo,
     Duplicate,

@@ -39,8 +39,8 @@ from bacon_gcd.backbone.sources import (
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.views import PixelArray, ViewSettings, strong_settings
-from bacon_gcd.files import cache_dir, digest
-from bacon_gcd.progress import progress
+from bacon_gcd.system.files import cache_dir, digest
+from bacon_gcd.system.progress import progress
 
 __all__ = ["Bank", "FreshTokens", "ReadyTokens", "TokenSource", "build_bank"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from bacon_gcd.backbone.bank import Bank, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.rendering import IntArray
-from bacon_gcd.data.benchmarks import BENCHMARKS, load_benchmark
+from bacon_gcd.data.datasets import BENCHMARKS, load_benchmark
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.longtail import SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings

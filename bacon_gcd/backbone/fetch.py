@@ -23,7 +23,7 @@ from safetensors.torch import save
 from bacon_gcd.backbone.state import State, StateError, read_plain_pickle, read_state
 from bacon_gcd.backbone.weights import HUB_FILE, Weights, build, cached, find, hub_address
 from bacon_gcd.config import UserError
-from bacon_gcd.files import read_json, sha256_of, write_atomic, write_json
+from bacon_gcd.system.files import read_json, sha256_of, write_atomic, write_json
 
 STDERR = 2
 

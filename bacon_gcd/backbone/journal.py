@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bacon_gcd.config import UserError
-from bacon_gcd.files import read_json, write_json
+from bacon_gcd.system.files import read_json, write_json
 
 FORMAT = 1
 JOURNAL = "meta.json"

@@ -15,7 +15,7 @@ from bacon_gcd.backbone.state import check_state, state_digest
 from bacon_gcd.backbone.vit import native_bfloat16
 from bacon_gcd.backbone.winograd import frozen3x3, kernels_at_points, suits, tile_of
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.files import digest
+from bacon_gcd.system.files import digest
 
 REDUCTION = 32  # pixels along the image per position along the last map
 TUNED = ("block", "conv")

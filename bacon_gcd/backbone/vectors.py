@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.config import UserError
-from bacon_gcd.files import digest
+from bacon_gcd.system.files import digest
 
 
 class Vectors(Backbone):

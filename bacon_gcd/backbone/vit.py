@@ -16,7 +16,7 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.state import check_state, state_digest
 from bacon_gcd.backbone.tail import EPS, Block, ChainedTail, FoldedTail, fold_tokens
 from bacon_gcd.config import UserError
-from bacon_gcd.files import digest
+from bacon_gcd.system.files import digest
 
 
 @dataclass(frozen=True)

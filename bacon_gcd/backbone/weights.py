@@ -15,7 +15,7 @@ from bacon_gcd.backbone.resnet import ResNet
 from bacon_gcd.backbone.state import StateError, read_state
 from bacon_gcd.backbone.vit import ViT, ViTConfig, native_bfloat16
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.files import cache_dir
+from bacon_gcd.system.files import cache_dir
 
 HUB_FILE = "model.safetensors"
 

@@ -16,7 +16,7 @@ def doctor(json: JsonFlag = False) -> None:
 
     Example: bacon doctor --json
     """
-    from bacon_gcd.doctor import examine
+    from bacon_gcd.cli.doctor import examine
 
     show(examine(), as_json=json)
 

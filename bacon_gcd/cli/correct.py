@@ -65,8 +65,8 @@ def export(
 
     Example: bacon export runs/photos --to sorted --how hardlink
     """
-    from bacon_gcd import export as folders
-    from bacon_gcd.discover_run import DiscoverRun
+    from bacon_gcd.discovery import export as folders
+    from bacon_gcd.discovery.folder import DiscoverRun
 
     if undo is not None:
         facts = folders.undo_export(undo)

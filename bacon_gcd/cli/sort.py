@@ -34,7 +34,7 @@ def demo(
 
     Example: bacon demo -o runs/demo
     """
-    from bacon_gcd.showcase import run_demo
+    from bacon_gcd.benchmark.demo import run_demo
 
     facts = run_demo(out, epochs=epochs, seed=seed)
     show(facts, as_json=json, text=facts["text"])
@@ -74,9 +74,9 @@ def discover(
 
     Example: bacon discover photos/ -o runs/photos --effort quick
     """
-    from bacon_gcd.discovery import discover as find
-    from bacon_gcd.recut import recut as sort_again
-    from bacon_gcd.refit import refit as learn
+    from bacon_gcd.discovery.pipeline import discover as find
+    from bacon_gcd.discovery.recut import recut as sort_again
+    from bacon_gcd.discovery.refit import refit as learn
 
     def tell(line: str) -> None:
         typer.echo(line, err=True)
@@ -129,9 +129,9 @@ def predict(
 
     Example: bacon predict runs/cifar100-lt photos/ -o sorted.csv
     """
-    from bacon_gcd.discover_run import write_csv
-    from bacon_gcd.predict import COLUMNS
-    from bacon_gcd.predict import predict as sort_new
+    from bacon_gcd.discovery.folder import write_csv
+    from bacon_gcd.discovery.predict import COLUMNS
+    from bacon_gcd.discovery.predict import predict as sort_new
 
     rows = sort_new(run, images, features=features, workers=workers)
     if out is not None:
@@ -157,7 +157,7 @@ def update(
 
     Example: bacon update runs/photos new-photos/ -o runs/photos-2
     """
-    from bacon_gcd.update import update as add
+    from bacon_gcd.discovery.update import update as add
 
     grown = add(
         run,

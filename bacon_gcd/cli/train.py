@@ -30,7 +30,7 @@ from bacon_gcd.cli.app import (
 from bacon_gcd.config import UserError
 
 if TYPE_CHECKING:  # heavy imports stay inside commands: --help is instant
-    from bacon_gcd.runs import RunSettings
+    from bacon_gcd.benchmark.workbench import RunSettings
 
 
 def _pairs(changes: list[str]) -> dict[str, str]:
@@ -56,8 +56,8 @@ _KEPT = {
 
 def _stored_settings(context: typer.Context, run: Path) -> RunSettings:
     """A resumed run keeps its settings: an option that says otherwise is refused."""
+    from bacon_gcd.benchmark.workbench import RunSettings
     from bacon_gcd.methods import settings_for
-    from bacon_gcd.runs import RunSettings
 
     settings = RunSettings.from_toml(run / "config.toml")
     stored = settings.flat()
@@ -134,9 +134,9 @@ def train(
 
     Example: bacon train --dataset cifar100-lt --method bacon-s --epochs 200 --seed 0 -o runs/s0
     """
+    from bacon_gcd.benchmark.run import train_run
+    from bacon_gcd.benchmark.workbench import RunSettings, prepare, resolve
     from bacon_gcd.data.longtail import SplitSettings
-    from bacon_gcd.experiment import train_run
-    from bacon_gcd.runs import RunSettings, prepare, resolve
 
     folder = resume or out
     if folder is None:
@@ -195,7 +195,7 @@ def evaluate(run: RunFolder, json: JsonFlag = False) -> None:
 
     Example: bacon evaluate runs/cifar100-lt
     """
-    from bacon_gcd.files import read_json
+    from bacon_gcd.system.files import read_json
 
     path = run / "result.json"
     if not path.exists():

@@ -16,7 +16,7 @@ from PIL import Image
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, from_arrays, read_npz
 from bacon_gcd.data.safe_pickle import read_pickle
-from bacon_gcd.progress import progress
+from bacon_gcd.system.progress import progress
 
 ByteArray = npt.NDArray[np.uint8]
 IntArray = npt.NDArray[np.int64]

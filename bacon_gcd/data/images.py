@@ -41,7 +41,7 @@ from bacon_gcd.data.pixels import (
     PixelSource,
     check_files,
 )
-from bacon_gcd.files import digest
+from bacon_gcd.system.files import digest
 
 TABLES = (".csv", ".jsonl", ".parquet")
 

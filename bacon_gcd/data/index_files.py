@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.data.benchmarks import BENCHMARKS
+from bacon_gcd.data.datasets import BENCHMARKS
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.longtail import assemble
 from bacon_gcd.data.safe_pickle import read_torch_array

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.data.benchmarks import BENCHMARKS, Benchmark
-from bacon_gcd.data.benchmarks import CIFAR10_RANKS as CIFAR10_RANKS
-from bacon_gcd.data.benchmarks import CIFAR100_RANKS as CIFAR100_RANKS
+from bacon_gcd.data.datasets import BENCHMARKS, Benchmark
+from bacon_gcd.data.datasets import CIFAR10_RANKS as CIFAR10_RANKS
+from bacon_gcd.data.datasets import CIFAR100_RANKS as CIFAR100_RANKS
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.split import Parts as Parts
 from bacon_gcd.data.split import Split as Split

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
 from bacon_gcd.config import UserError
-from bacon_gcd.progress import progress
+from bacon_gcd.system.progress import progress
 
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]

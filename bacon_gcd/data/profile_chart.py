@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from bacon_gcd.config import choose
-from bacon_gcd.data.benchmarks import BENCHMARKS, MissingDataError, load_benchmark
+from bacon_gcd.data.datasets import BENCHMARKS, MissingDataError, load_benchmark
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.index_files import import_index_files
 from bacon_gcd.data.longtail import Plan, SplitSettings, make_split, plan_counts
 from bacon_gcd.data.split import Split
-from bacon_gcd.files import write_atomic
+from bacon_gcd.system.files import write_atomic
 
 BATCH_SIZE = 256  # of the paper; an epoch drops the last, incomplete batch
 HEIGHT = 10

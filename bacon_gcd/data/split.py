@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable
-from bacon_gcd.files import digest, read_json, write_atomic, write_json
+from bacon_gcd.system.files import digest, read_json, write_atomic, write_json
 
 IntArray = npt.NDArray[np.int64]
 ROW_NAMES = ("labeled", "unlabeled_known", "unlabeled_novel", "test")

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.class_sizes import clustered_counts
 from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier, Projector
 from bacon_gcd.methods.base import Group, Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.methods.class_sizes import clustered_counts
 from bacon_gcd.methods.schedules import ramp
 from bacon_gcd.objectives import (
     Prior,

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
 from bacon_gcd.cluster import kmeans
 from bacon_gcd.data.batches import Batch
 
@@ -189,6 +190,3 @@ class Method(nn.Module, ABC):
             return unit_features(tokens) @ self.centroids.T / CENTROID_TEMPERATURE
 
         return Predictor(unit_features, logits)
-
-
-CENTROID_TEMPERATURE = 0.1  # ours: the classifier's temperature, so that confidences compare

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bacon_gcd.class_sizes import (
+from bacon_gcd.methods.base import Method, Probe, Task
+from bacon_gcd.methods.class_sizes import (
     clustered_counts,
     counts_from_confusion,
     held_out,
     spread_counts,
     without_labeled,
 )
-from bacon_gcd.methods.base import Method, Probe, Task
 
 SOURCES = ("labeled", "clusters", "confusion", "oracle")
 

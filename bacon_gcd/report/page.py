@@ -15,9 +15,9 @@ import plotly.offline
 from markupsafe import Markup
 
 from bacon_gcd import __version__
-from bacon_gcd.files import write_atomic
 from bacon_gcd.report import choices, figures, sprites, summary, tree
 from bacon_gcd.report.contents import ReportData
+from bacon_gcd.system.files import write_atomic
 
 __all__ = ["ReportData", "render", "write_report"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from bacon_gcd.progress import progress
+from bacon_gcd.system.progress import progress
 
 GRID = 16  # tiles per row and per column of a sheet
 PER_SHEET = GRID * GRID

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bacon_gcd.class_tree import ClassTree, Join
+from bacon_gcd.classes.tree import ClassTree, Join
 from bacon_gcd.report.contents import IntArray, ReportData
 
 MOST_ROWS = 60  # parts that are drawn; what joins earlier is drawn as one

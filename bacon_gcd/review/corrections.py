@@ -11,8 +11,7 @@ from typing import Any
 from PIL import Image
 
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.discover_run import DiscoverRun, FoundClass
-from bacon_gcd.edits import (
+from bacon_gcd.discovery.edits import (
     Applied,
     Edit,
     active_edits,
@@ -23,6 +22,7 @@ from bacon_gcd.edits import (
     novel_number,
     read_edits,
 )
+from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.report.page import visible
 
 SIZES = {"small": 224, "large": 1024}  # pixels of the longer side

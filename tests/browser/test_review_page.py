@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'bacon-gcd[review]'")
 
-from bacon_gcd import demo, discover
-from bacon_gcd.discover_run import DiscoverRun, FoundClass
-from bacon_gcd.edits import edits_path, read_edits
+from bacon_gcd import discover
+from bacon_gcd.data import demo
+from bacon_gcd.discovery.edits import edits_path, read_edits
+from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 
 from ..discover_samples import make_run, predictions
 

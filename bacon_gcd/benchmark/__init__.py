@@ -1,0 +1,1 @@
+"""The researcher's API: runs with ground truth, scored."""

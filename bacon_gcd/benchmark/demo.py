@@ -1,0 +1,89 @@
+"""`bacon demo`: the whole line on the embedded images, from pixels to a page to look at."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bacon_gcd.backbone import fetch
+from bacon_gcd.backbone.weights import cached
+from bacon_gcd.benchmark.report import frozen_kmeans, headline, write_run_report
+from bacon_gcd.benchmark.run import train_run
+from bacon_gcd.benchmark.workbench import RunSettings, prepare, resolve
+from bacon_gcd.config import UserError
+from bacon_gcd.model import load_model
+
+BACKBONE = "resnet18.pypi_in1k"
+# Small and quick, not faithful: 96 px images, the last convolution, no wide projector.
+SMALL = {"image_size": 96, "tuned": "conv", "views": "2"}
+CHANGES = {"projector_width": 0, "interval": 20}
+
+
+def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
+    """Train BaCon on the demo set, score it beside frozen k-means, write the report."""
+    start = time.monotonic()
+    clear_old_demo(folder)
+    if cached(BACKBONE) is None:
+        fetch.get(BACKBONE)  # running the demo counts as asking for the download
+    asked = RunSettings(
+        dataset="demo",
+        backbone=BACKBONE,
+        seed=seed,
+        evaluate_every=max(epochs // 3, 1),
+        **SMALL,  # type: ignore[arg-type]
+    )
+    recipe = {"epochs": epochs, "batch_size": 128, "learning_rate": 0.01}
+    settings = resolve(asked, changes=CHANGES, recipe=recipe)
+    bench = prepare(settings, data=None, workers=2)
+    say(
+        f"{len(bench.labels)} images, {(bench.labels >= 0).sum()} of them labeled: "
+        f"{bench.task.n_known} classes are known, {bench.task.n_classes} are there"
+    )
+    frozen = frozen_kmeans(bench)
+    result = train_run(bench, folder, save_seconds=3600)
+    if result is None:
+        raise KeyboardInterrupt
+    method = load_model(folder / "model").method
+    page = write_run_report(folder, method, bench, result, frozen=frozen)
+    seconds = time.monotonic() - start
+    return {
+        "frozen": {part: frozen[part] for part in ("all", "old", "new")},
+        "bacon": dict(zip(("all", "old", "new"), headline(result), strict=True)),
+        "report": str(page),
+        "seconds": round(seconds, 1),
+        "text": story(frozen, result, page, seconds),
+    }
+
+
+def clear_old_demo(folder: Path) -> None:
+    """A demo starts anew; a folder that holds anything but an earlier demo is left alone."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    config = folder / "config.toml"
+    if not config.exists() or RunSettings.from_toml(config).dataset != "demo":
+        raise UserError(f"{folder}: holds something else than a demo; name another folder with -o")
+    shutil.rmtree(folder)
+
+
+def story(frozen: dict[str, Any], result: dict[str, Any], page: Path, seconds: float) -> str:
+    """What was found, beside what the untrained features give."""
+    rows = {
+        "frozen k-means": (frozen["all"], frozen["old"], frozen["new"]),
+        "BaCon": headline(result),
+    }
+    lines = [f"{'':<16}{'all':>8}{'known':>8}{'new':>8}"]
+    lines += [f"{n:<16}" + "".join(f"{v:>8.1f}" for v in values) for n, values in rows.items()]
+    table = "\n".join(lines)
+    return (
+        f"Accuracy on 1,000 test images, in percent:\n{table}\n"
+        f"Report: {page}  ({seconds:.0f} s)\n"
+        "Next: open it in a browser, or try your own folder."
+    )
+
+
+def say(line: str) -> None:
+    """A line for the person who watches, beside the progress bars."""
+    sys.stderr.write(line + "\n")

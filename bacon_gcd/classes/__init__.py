@@ -1,0 +1,1 @@
+"""From features and labels to classes: how many, where, and how sure."""

@@ -1,0 +1,254 @@
+"""A tree of classes: every coarser and finer cut of a finished run, each inside the next."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.classes.number import seen_from_mean
+from bacon_gcd.classes.parts import MIN_MEMBERS
+from bacon_gcd.cluster import assign, kmeans
+from bacon_gcd.config import UserError
+from bacon_gcd.system.files import read_json
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+MOST_SPLITS = 20  # finer cuts that are offered, or as many as there are classes
+SAMPLE = 5_000  # images of a class that say where it splits; the others follow
+LEAST_GAIN = 1e-6  # rounding is no reason to split
+
+
+class Join(NamedTuple):
+    """One step to a coarser cut: the part `gone` goes on as a piece of the part `kept`."""
+
+    kept: int
+    gone: int
+    distance: float
+    """Mean cosine distance between the images of one and those of the other, centered."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTree:
+    """P parts and the order in which they join, from the finest cut to the coarsest.
+
+    Part c < C is the heart of class c of the run, where C is the run's number of classes; the
+    parts from C on are split off from them by finer cuts. A class is named after its heart.
+    """
+
+    members: IntArray
+    """(N,) part 0..P-1 of each row."""
+    n_parts: int
+    joins: tuple[Join, ...]
+
+    @property
+    def coarsest(self) -> int:
+        """The smallest number of classes: those that never join, and one of all others."""
+        return self.n_parts - len(self.joins)
+
+    def hearts(self, n_classes: int) -> IntArray:
+        """(P,) the heart of the class that each part belongs to, when cut into this many."""
+        if not self.coarsest <= n_classes <= self.n_parts:
+            raise UserError(
+                f"{n_classes} classes: this run can be cut into {self.coarsest} to {self.n_parts}"
+            )
+        heart = np.arange(self.n_parts)
+        for join in self.joins[: self.n_parts - n_classes]:
+            heart[heart == join.gone] = join.kept
+        return heart
+
+    def cut(self, n_classes: int) -> IntArray:
+        """(N,) the heart of each row's class."""
+        return self.hearts(n_classes)[self.members]
+
+    def sizes(self) -> IntArray:
+        """(P,) rows of each part."""
+        return np.bincount(self.members, minlength=self.n_parts)
+
+    def renumbered(self, hearts: IntArray) -> ClassTree:
+        """The same tree for a run whose class c has the heart `hearts[c]`."""
+        others = np.setdiff1d(np.arange(self.n_parts), hearts)
+        place = np.argsort(np.concatenate([hearts, others]))
+        joins = tuple(Join(int(place[j.kept]), int(place[j.gone]), j.distance) for j in self.joins)
+        return ClassTree(place[self.members], self.n_parts, joins)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for tree.json."""
+        joins = [[j.kept, j.gone, round(j.distance, 6)] for j in self.joins]
+        return {"n_parts": self.n_parts, "joins": joins, "members": self.members.tolist()}
+
+
+def read_tree(path: Path, *, n_rows: int, n_classes: int) -> ClassTree:
+    """tree.json of a run with this many images and classes."""
+    try:
+        stored = read_json(path)
+        members = np.array(stored["members"], dtype=np.int64)
+        joins = tuple(Join(int(a), int(b), float(d)) for a, b, d in stored["joins"])
+        tree = ClassTree(members, int(stored["n_parts"]), joins)
+        whole = _is_whole(tree, n_rows=n_rows, n_classes=n_classes)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; sort the images anew: bacon discover") from None
+    except (ValueError, KeyError, TypeError, UserError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not the tree of a run: {reason}") from None
+    if not whole:
+        raise UserError(f"{path}: does not fit the {n_rows} images and {n_classes} classes")
+    return tree
+
+
+def _is_whole(tree: ClassTree, *, n_rows: int, n_classes: int) -> bool:
+    """Every join leaves one class less, and the first C parts are the classes of the run."""
+    ends = {*tree.members.tolist(), *(part for join in tree.joins for part in join[:2])}
+    return (
+        len(tree.members) == n_rows
+        and ends <= set(range(tree.n_parts))
+        and len(np.unique(tree.hearts(tree.coarsest))) == tree.coarsest
+        and np.array_equal(np.unique(tree.hearts(n_classes)), np.arange(n_classes))
+    )
+
+
+def grow_tree(
+    features: Tensor,
+    class_ids: IntArray,
+    held: BoolArray,
+    *,
+    n_known: int,
+    n_classes: int,
+    seed: int,
+) -> ClassTree:
+    """Classes split until there are about twice as many, and joined until one novel is left. Ours.
+
+    Known classes never join, nor do classes with held rows; a part that is split off from a known
+    class is novel.
+
+    Args:
+        features: (N, D) unit rows.
+        class_ids: (N,) class of each row, known classes first.
+        held: (N,) rows that never leave their class.
+    """
+    rows = seen_from_mean(features)
+    members, splits = split_classes(rows, class_ids, held, n_classes=n_classes, seed=seed)
+    stays = np.arange(n_classes) < n_known
+    stays[class_ids[held]] = True
+    joins = join_classes(rows, class_ids, np.flatnonzero(~stays))
+    return ClassTree(members, n_classes + len(splits), (*reversed(splits), *joins))
+
+
+# Finer
+
+
+class _Split(NamedTuple):
+    """A part in two; sorted by what k-means would gain, the largest gain first."""
+
+    loss: float
+    part: int
+    leaving: IntArray
+    distance: float
+
+
+def split_classes(
+    features: Tensor, class_ids: IntArray, held: BoolArray, *, n_classes: int, seed: int
+) -> tuple[IntArray, list[Join]]:
+    """Finest part of each row and the splits in their order. Bisecting k-means, Steinbach 2000.
+
+    Always the split that lowers the sum of squares most. The larger half keeps the name, or the
+    one with the held rows.
+    """
+    members = class_ids.copy()
+    splits: list[Join] = []
+    waiting = list(_halves(features, members, held, range(n_classes), seed))
+    heapq.heapify(waiting)
+    while waiting and len(splits) < max(MOST_SPLITS, n_classes):
+        best = heapq.heappop(waiting)
+        new = n_classes + len(splits)
+        members[best.leaving] = new
+        splits.append(Join(best.part, new, best.distance))
+        for half in _halves(features, members, held, (best.part, new), seed):
+            heapq.heappush(waiting, half)
+    return members, splits
+
+
+def _halves(
+    features: Tensor, members: IntArray, held: BoolArray, parts: Iterable[int], seed: int
+) -> Iterator[_Split]:
+    """The best split of each part, where there is one that leaves no image alone."""
+    for part in parts:
+        rows = np.flatnonzero(members == part)
+        split = _in_two(features, rows, held[rows], seed) if len(rows) >= 2 * MIN_MEMBERS else None
+        if split is None:
+            continue
+        staying, leaving = split
+        here, there = (features[torch.from_numpy(r)].double().mean(dim=0) for r in split)
+        gain = len(staying) * len(leaving) / len(rows) * float((here - there).square().sum())
+        if gain > LEAST_GAIN:
+            yield _Split(-gain, int(part), leaving, 1 - float(here @ there))
+
+
+def _in_two(
+    features: Tensor, rows: IntArray, held: BoolArray, seed: int
+) -> tuple[IntArray, IntArray] | None:
+    """Rows that stay and rows that leave; held rows stay."""
+    if int((~held).sum()) < MIN_MEMBERS:
+        return None
+    chosen = np.linspace(0, len(rows), min(SAMPLE, len(rows)), endpoint=False).astype(np.int64)
+    # Someone must be able to leave, also where nearly all are held.
+    chosen = np.union1d(chosen, np.flatnonzero(~held)[:MIN_MEMBERS])
+    anchors = np.where(held[chosen], 0, -1) if held.any() else None
+    points = features[torch.from_numpy(rows)]
+    found = kmeans(points[chosen], 2, labels=anchors, n_init=2, seed=seed, max_iterations=30)
+    side = np.where(held, 0, assign(points, found.centroids))
+    if not held.any() and side.sum() > len(side) / 2:
+        side = 1 - side
+    staying, leaving = rows[side == 0], rows[side == 1]
+    return (staying, leaving) if min(len(staying), len(leaving)) >= MIN_MEMBERS else None
+
+
+# Coarser
+
+
+def join_classes(features: Tensor, class_ids: IntArray, classes: IntArray) -> list[Join]:
+    """These classes joined until one is left. Average linkage (Sokal and Michener 1958).
+
+    Ward's criterion would join the rarest classes first, whatever they look like. The joined class
+    is named after the largest of its classes.
+    """
+    means, sizes = _means(features, class_ids, classes)
+    distance = 1 - means @ means.T
+    distance[sizes == 0] = distance[:, sizes == 0] = 0.0  # nothing is lost with an empty class
+    np.fill_diagonal(distance, np.inf)
+    weight = sizes.astype(np.float64)
+    joins: list[Join] = []
+    for _ in range(len(classes) - 1):
+        first, second = divmod(int(distance.argmin()), len(classes))
+        kept, gone = sorted((first, second), key=lambda c: (-sizes[c], c))
+        joins.append(Join(int(classes[kept]), int(classes[gone]), float(distance[kept, gone])))
+        share = weight[gone] / max(weight[kept] + weight[gone], 1.0)
+        distance[kept] += share * (_finite(distance[gone]) - _finite(distance[kept]))
+        distance[:, kept] = distance[kept]
+        distance[gone] = distance[:, gone] = distance[kept, kept] = np.inf
+        weight[kept] += weight[gone]
+    return joins
+
+
+def _means(features: Tensor, class_ids: IntArray, classes: IntArray) -> tuple[FloatArray, IntArray]:
+    """(n, D) mean of the rows of each class, not of length 1: rows count, not centroids."""
+    sizes = np.bincount(class_ids, minlength=int(classes.max(initial=-1)) + 1)[classes]
+    means = np.zeros((len(classes), features.shape[1]))
+    for place, number in enumerate(classes):
+        if sizes[place]:
+            members = torch.from_numpy(class_ids == number)
+            means[place] = features[members].double().mean(dim=0).numpy()
+    return means, sizes
+
+
+def _finite(distances: FloatArray) -> FloatArray:
+    return np.where(np.isfinite(distances), distances, 0.0)

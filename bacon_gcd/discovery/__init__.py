@@ -1,0 +1,1 @@
+"""The practitioner's API: a folder of images sorted into known and new classes."""

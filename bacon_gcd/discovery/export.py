@@ -1,0 +1,289 @@
+"""Sorted images as folders, one per class: planned, written down, then done; and undone again.
+
+The whole plan is on disk before the first image is touched. An image appears under its new name
+whole or not at all, so after a kill at any moment the same command continues and undo restores.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from bacon_gcd.config import UserError, choose
+from bacon_gcd.data.entries import UNLABELED_FOLDERS
+from bacon_gcd.discovery.edits import corrected
+from bacon_gcd.discovery.folder import DiscoverRun
+from bacon_gcd.discovery.safe_names import safe_file_name, safe_name, same_name_key, unique_name
+from bacon_gcd.system.files import read_json, sync_folder, write_atomic
+
+HOW = ("copy", "hardlink", "symlink", "move")
+MANIFEST = "bacon-export.json"
+PART = ".bacon-export.part"  # the image that is being copied just now
+UNSORTED = "_unlabeled"  # where images marked as wrong go: read_folder takes it for unlabeled
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image: where it is and where it goes."""
+
+    source: str
+    """Absolute."""
+    target: str
+    """Under the export's folder, forward slashes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything an export does."""
+
+    run: str
+    how: str
+    items: tuple[Item, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+    """File name -> why it stays where it is."""
+
+
+def plan_export(run: DiscoverRun, *, how: str) -> Plan:
+    """Folders per class with the edits applied; images marked as wrong go to `_unlabeled`."""
+    choose("--how", how, HOW)
+    if not run.root.is_dir():
+        raise UserError(f"{run.root}: no such folder; only images in files can be exported")
+    rows, classes, constraints = corrected(run)
+    wrong = set(constraints.cannot_link)
+    taken = {same_name_key(name) for name in (MANIFEST, PART, *UNLABELED_FOLDERS)}
+    folders = {each.name: unique_name(safe_name(each.name), taken) for each in classes}
+    homes = [
+        UNSORTED if (row.file_name, row.class_name) in wrong else folders[row.class_name]
+        for row in rows
+    ]
+    return _with_files(run, how, homes)
+
+
+def _with_files(run: DiscoverRun, how: str, homes: list[str]) -> Plan:
+    """Find every row's file; several boxes of one file are placed once per class."""
+    left_out: dict[str, str] = {}
+    wanted: dict[tuple[Path, str], None] = {}
+    for number, home in enumerate(homes):
+        try:
+            wanted[(_file_to_place(run, number, how), home)] = None
+        except UserError as error:
+            left_out[run.rows[number].file_name] = str(error)
+    times = Counter(file for file, _ in wanted)
+    torn = {file for file in times if how == "move" and times[file] > 1}
+    left_out |= {str(file): "its boxes are in several classes; use --how copy" for file in torn}
+    taken: dict[str, set[str]] = {}
+    items = []
+    for file, home in wanted:
+        if file not in torn:
+            names = taken.setdefault(home, set())
+            name = unique_name(safe_file_name(file), names, suffix=file.suffix)
+            items.append(Item(str(file), f"{home}/{name}"))
+    return Plan(str(run.folder.resolve()), how, tuple(items), left_out)
+
+
+def _file_to_place(run: DiscoverRun, number: int, how: str) -> Path:
+    file = run.file_of(number).absolute()
+    if how == "move" and file.is_symlink():
+        raise UserError("a link is not moved; use --how copy")
+    return file
+
+
+def export(plan: Plan, to: Path, *, roots: Iterable[Path]) -> dict[str, Any]:
+    """Write the plan down, then do it; the same plan again continues or finds all done.
+
+    roots: the source folders, which must not hold the export.
+    """
+    to = to.absolute()
+    for root in roots:
+        if to.resolve().is_relative_to(root.resolve()):
+            raise UserError(f"{to}: inside the images' own folder {root}; choose one outside of it")
+    _write_down(plan, to)
+    done = Counter(_place(item, to, plan.how) for item in plan.items)
+    for folder in {(to / item.target).parent for item in plan.items}:
+        (folder / PART).unlink(missing_ok=True)
+    return summary(plan, to) | {"placed": done["placed"], "there already": done["there"]}
+
+
+def _write_down(plan: Plan, to: Path) -> None:
+    if (to / MANIFEST).exists():
+        before = read_plan(to)
+        if (before.items, before.how) != (plan.items, plan.how):
+            raise UserError(
+                f"{to}: holds another export, or classes were edited since;"
+                f" first: bacon export --undo {to}"
+            )
+        return
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise UserError(f"{to}: not an empty folder; an export needs one of its own")
+    text = json.dumps(asdict(plan) | {"version": 1}, indent=1)  # ASCII: names may not be UTF-8
+    write_atomic(to / MANIFEST, text.encode())
+
+
+def summary(plan: Plan, to: Path) -> dict[str, Any]:
+    """What the plan comes to, in numbers."""
+    sizes = Counter(PurePosixPath(item.target).parts[0] for item in plan.items)
+    return {
+        "to": str(to),
+        "how": plan.how,
+        "images": len(plan.items),
+        "folders": dict(sorted(sizes.items())),
+        "left out": plan.left_out,
+    }
+
+
+def _place(item: Item, to: Path, how: str) -> str:
+    """Do one item; "there" if it was done before. Nothing is ever overwritten."""
+    source, target = Path(item.source), to / item.target
+    if target.parent.is_symlink():
+        raise UserError(f"{target.parent}: a link; an export follows none")
+    target.parent.mkdir(exist_ok=True)
+    if os.path.lexists(target):
+        if not _is_ours(source, target, how):
+            raise UserError(f"{target}: is there already and is not {source}; nothing overwritten")
+        if how == "move":
+            source.unlink(missing_ok=True)  # killed between the two halves of a move
+        return "there"
+    if not source.exists():
+        raise UserError(f"{source}: no such file any more; undo with: bacon export --undo {to}")
+    try:
+        _act(source, target, how)
+    except OSError as error:
+        raise UserError(
+            f"{target}: {how} failed: {error.strerror}; continue with the same command,"
+            f" or: bacon export --undo {to}"
+        ) from None
+    return "placed"
+
+
+def _act(source: Path, target: Path, how: str) -> None:
+    match how:
+        case "copy":
+            _copy(source, target)
+        case "hardlink":
+            target.hardlink_to(source.resolve())
+        case "symlink":
+            target.symlink_to(source)
+        case "move":
+            _move(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The whole file under its new name, or nothing; fails where there is one."""
+    part = target.with_name(PART)
+    part.unlink(missing_ok=True)
+    shutil.copy2(source, part)
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    _rename(part, target)
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename that fails where there is a file already; plain rename would replace it."""
+    try:
+        target.hardlink_to(source)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, or another one
+        if os.path.lexists(target) or not _same_system(source, target):
+            raise
+        source.rename(target)
+    else:
+        source.unlink()
+
+
+def _move(source: Path, target: Path) -> None:
+    if _same_system(source, target):
+        _rename(source, target)
+    else:
+        _copy(source, target)
+        sync_folder(target.parent)
+        source.unlink()
+
+
+def _same_system(source: Path, target: Path) -> bool:
+    """Whether both are on one file system, so that a rename can do."""
+    return source.stat().st_dev == target.parent.stat().st_dev
+
+
+def _is_ours(source: Path, target: Path, how: str) -> bool:
+    """Whether the target is what this item makes of its source."""
+    if how == "symlink":
+        return target.is_symlink() and target.readlink() == source
+    if target.is_symlink() or not target.is_file():
+        return False
+    if not source.exists():
+        return how == "move"
+    if how == "hardlink":
+        return target.samefile(source)
+    return target.samefile(source) or filecmp.cmp(source, target, shallow=False)
+
+
+def read_plan(to: Path) -> Plan:
+    """The plan of an export; one that names files outside its folder is refused."""
+    path = to / MANIFEST
+    try:
+        stored = read_json(path)
+        items = tuple(Item(each["source"], each["target"]) for each in stored["items"])
+        plan = Plan(stored["run"], stored["how"], items, stored["left_out"])
+        parts = [PurePosixPath(item.target).parts for item in items]
+        sound = all(len(p) == 2 and not {"..", "/"} & set(p) for p in parts)
+        sound = sound and all(Path(item.source).is_absolute() for item in items)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {to} is not an export") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path}: damaged; it is not the list of an export") from None
+    if not sound or plan.how not in HOW:
+        raise UserError(f"{path}: damaged; it names files outside of {to}")
+    return plan
+
+
+def undo_export(to: Path) -> dict[str, Any]:
+    """Take an export back: moved images return, copies and links go, changed files stay."""
+    to = to.absolute()
+    plan = read_plan(to)
+    kept: dict[str, str] = {}
+    back = 0
+    for item in plan.items:
+        reason = _take_back(Path(item.source), to / item.target, plan.how)
+        if reason:
+            kept[item.target] = reason
+        else:
+            back += 1
+    _remove_empty((to / item.target).parent for item in plan.items)
+    if not kept:
+        (to / MANIFEST).unlink()
+        _remove_empty([to])
+    return {"undone": str(to), "how": plan.how, "images": back, "kept": kept}
+
+
+def _take_back(source: Path, target: Path, how: str) -> str:
+    """Undo one item; the reason if the file has to stay."""
+    if target.parent.is_symlink():
+        return "its folder is a link"
+    if not os.path.lexists(target):
+        return ""
+    if how == "move" and not os.path.lexists(source):
+        source.parent.mkdir(parents=True, exist_ok=True)
+        _move(target, source)
+        return ""
+    if how != "symlink" and not source.exists():
+        return f"it is the only one: {source} is gone"
+    if not _is_ours(source, target, how):
+        return f"it is no longer the same as {source}"
+    target.unlink()
+    return ""
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        if folder.is_dir() and not folder.is_symlink():
+            (folder / PART).unlink(missing_ok=True)
+            if not any(folder.iterdir()):
+                folder.rmdir()

@@ -1,0 +1,311 @@
+"""The folder of a discover run: predictions, classes, features, and the person's own images.
+
+predictions.parquet is what is read again; predictions.csv holds the same rows for spreadsheets.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from bacon_gcd.config import UserError, read_toml
+from bacon_gcd.data.entries import EXTENSIONS
+from bacon_gcd.data.images import TABLES, ImageTable, read_npz
+from bacon_gcd.data.pixels import Box, FileSource
+from bacon_gcd.system.files import read_json, write_atomic, write_json
+
+RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
+NOVEL = re.compile(r"novel_(\d+)")
+BOX = re.compile(r"(?P<file>.+)#(\d+),(\d+),(\d+),(\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was found out about one image."""
+
+    file_name: str
+    """The table's id: relative to the source, forward slashes, `#x,y,width,height` for a box."""
+    class_name: str
+    """Stored as the column `class`."""
+    known: bool
+    confidence: float
+    """0 to 1."""
+    known_probability: float = 0.0
+    """0 to 1, of all known classes together; 1 for labeled images."""
+    labeled: bool = False
+    """It came with a label."""
+    label: str = ""
+    outlier: bool = False
+    suspected: bool = False
+    """A labeled image that looks like another class, which is `suggested`."""
+    suggested: str = ""
+    x: float = 0.0
+    y: float = 0.0
+    neighbors: tuple[str, ...] = ()
+    """File names, nearest first."""
+
+    def cells(self) -> dict[str, Any]:
+        """Column name -> value, in the order of the files."""
+        return {COLUMNS[f.name]: getattr(self, f.name) for f in fields(self)}
+
+
+COLUMNS = {f.name: "class" if f.name == "class_name" else f.name for f in fields(Prediction)}
+SCHEMA = pa.schema(
+    [
+        ("file_name", pa.string()),
+        ("class", pa.string()),
+        ("known", pa.bool_()),
+        ("confidence", pa.float64()),
+        ("known_probability", pa.float64()),
+        ("labeled", pa.bool_()),
+        ("label", pa.string()),
+        ("outlier", pa.bool_()),
+        ("suspected", pa.bool_()),
+        ("suggested", pa.string()),
+        ("x", pa.float64()),
+        ("y", pa.float64()),
+        ("neighbors", pa.list_(pa.string())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class FoundClass:
+    """A known class or a newly found one."""
+
+    id: int
+    """Stable for ever."""
+    name: str
+    known: bool
+    labeled: int = 0
+    count: float = 0.0
+    """Estimated number of images."""
+
+
+def first_number(names: tuple[str, ...]) -> int:
+    """The first number of a novel class that none of the names has."""
+    used = [int(m[1]) for name in names if (m := NOVEL.fullmatch(name))]
+    return max(used, default=-1) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class DiscoverRun:
+    """A discover run as it was written, before any edit."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    rows: tuple[Prediction, ...]
+    classes: tuple[FoundClass, ...]
+    next_novel: int
+    """Number of the next novel class; no number is used twice."""
+
+    @classmethod
+    def load(cls, folder: str | Path) -> DiscoverRun:
+        """Read a run; a missing or damaged file is one line that names it."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder; make a run with: bacon discover")
+        classes, next_novel = read_classes(folder / "classes.json")
+        rows = read_predictions(folder / "predictions.parquet")
+        if unknown := {row.class_name for row in rows} - {c.name for c in classes}:
+            raise UserError(f"{folder / 'classes.json'}: class {min(unknown)!r} is not in it")
+        return cls(folder, read_toml(folder / "config.toml"), rows, classes, next_novel)
+
+    @property
+    def unused_id(self) -> int:
+        """The first id that no class of the run has, or would have had by its number."""
+        known = tuple(each.name for each in self.classes if each.known)
+        by_number = len(known) + self.next_novel - first_number(known)
+        return max([by_number, *(each.id + 1 for each in self.classes)])
+
+    @property
+    def source(self) -> Path:
+        """What the person gave: a folder, a table or an .npz file."""
+        if not isinstance(given := self.config.get("source"), str) or not given:
+            raise UserError(f"{self.folder / 'config.toml'}: no `source` in it")
+        return Path(given)
+
+    @property
+    def root(self) -> Path:
+        """The folder that file names are relative to, those of added images excepted."""
+        return _root(self.source)
+
+    @cached_property
+    def added(self) -> dict[str, Path]:
+        """Sources of later updates by the first part of their images' names."""
+        return {key: Path(each["source"]) for key, each in self.config.get("added", {}).items()}
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The folders of all sources."""
+        return (self.root, *(_root(source) for source in self.added.values()))
+
+    def source_of(self, row: int) -> tuple[Path, str]:
+        """Where one image comes from, and its name there."""
+        name = self.rows[row].file_name
+        key, _, rest = name.partition("/")
+        return (self.added[key], rest) if key in self.added else (self.source, name)
+
+    @cached_property
+    def features(self) -> npt.NDArray[np.float32]:
+        """(N, D) unit features, rows as the predictions, memory-mapped."""
+        path = self.folder / "features.npy"
+        try:
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file") from None
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(f"{path}: damaged: {error}") from None
+        if found.ndim != 2 or len(found) != len(self.rows):
+            raise UserError(
+                f"{path}: has shape {found.shape}, but there are {len(self.rows)} images"
+            )
+        return np.asarray(found)
+
+    def file_of(self, row: int) -> Path:
+        """The image's file; what leads out of the source folder is refused."""
+        source, name = self.source_of(row)
+        root = _root(source)
+        path = root / _on_disk(root, name)
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise UserError(f"{name!r} leads out of {root}")
+        if root.is_file():
+            raise UserError(f"{name!r} is inside {root} and has no file of its own")
+        return path
+
+    def image(self, row: int) -> Image.Image:
+        """Open one image: RGB, upright, cut to its box."""
+        source, name = self.source_of(row)
+        if source.suffix.lower() == ".npz":
+            arrays, rows = self._arrays(source)
+            return arrays.image(rows[name])
+        file, box = self.file_of(row), _box(_root(source), name)
+        return FileSource(file.parent, (file.name,), (box,)).image(0)
+
+    @cached_property
+    def _opened(self) -> dict[Path, tuple[ImageTable, dict[str, int]]]:
+        return {}
+
+    def _arrays(self, source: Path) -> tuple[ImageTable, dict[str, int]]:
+        """The images of an .npz file, read once, and the row of each name."""
+        if source not in self._opened:
+            table = read_npz(source)
+            self._opened[source] = table, {name: row for row, name in enumerate(table.ids)}
+        return self._opened[source]
+
+
+def _root(source: Path) -> Path:
+    """The folder that a source's file names are relative to."""
+    is_file = source.suffix.lower() in (*TABLES, *EXTENSIONS) and not source.is_dir()
+    return source.parent if is_file else source
+
+
+def _on_disk(root: Path, name: str) -> str:
+    """The file's own name: without a box, and with the bytes that UTF-8 cannot hold."""
+    found = BOX.fullmatch(name)
+    if "\0" in name:
+        raise UserError(f"{name!r} cannot be a file's name")
+    file = found["file"] if found and not os.path.lexists(root / name) else name
+    if os.path.lexists(root / file):
+        return file
+    return re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda code: chr(int(code[1], 16)), file)
+
+
+def _box(root: Path, name: str) -> Box | None:
+    found = BOX.fullmatch(name)
+    if found is None or os.path.lexists(root / name):
+        return None
+    return Box(*(int(number) for number in found.groups()[1:]))
+
+
+def write_predictions(
+    folder: Path,
+    rows: Iterable[Prediction],
+    classes: Iterable[FoundClass],
+    *,
+    next_novel: int,
+) -> None:
+    """Write predictions.parquet, predictions.csv and classes.json, each whole or not at all."""
+    cells = [row.cells() for row in rows]
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(cells, schema=SCHEMA), buffer)
+    write_atomic(folder / "predictions.parquet", buffer.getvalue().to_pybytes())
+    flat = [cell | {"neighbors": ";".join(cell["neighbors"])} for cell in cells]
+    write_csv(folder / "predictions.csv", flat, columns=SCHEMA.names)
+    listed = [asdict(each) for each in classes]
+    write_json(folder / "classes.json", {"classes": listed, "next_novel": next_novel})
+
+
+def write_features(folder: Path, features: npt.NDArray[np.floating[Any]]) -> None:
+    """Write features.npy: (N, D) float32, rows as the predictions."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(features, dtype=np.float32), allow_pickle=False)
+    write_atomic(folder / "features.npy", buffer.getvalue())
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], *, columns: Sequence[str]) -> None:
+    """A CSV whose cells no spreadsheet takes for a formula."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([safe_cell(row[column]) for column in columns] for row in rows)
+    write_atomic(path, buffer.getvalue().encode())
+
+
+def safe_cell(value: object) -> object:
+    """Text that begins like a formula gets a leading '; numbers stay numbers."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}" if isinstance(value, str) and value.startswith(RISKY) else value
+
+
+def read_predictions(path: Path) -> tuple[Prediction, ...]:
+    """The rows of predictions.parquet."""
+    try:
+        cells = pq.read_table(path).select(SCHEMA.names).cast(SCHEMA).to_pylist()
+        rows = tuple(_prediction(each) for each in cells)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; is this the folder of a discover run?") from None
+    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not the predictions of a run: {reason}") from None
+    if len({row.file_name for row in rows}) < len(rows):
+        raise UserError(f"{path}: two rows have the same file_name")
+    return rows
+
+
+def _prediction(cells: dict[str, Any]) -> Prediction:
+    if any(value is None for value in cells.values()):
+        raise TypeError(f"an empty cell in the row of {cells['file_name']!r}")
+    neighbors = tuple(cells.pop("neighbors"))
+    return Prediction(class_name=cells.pop("class"), neighbors=neighbors, **cells)
+
+
+def read_classes(path: Path) -> tuple[tuple[FoundClass, ...], int]:
+    """The classes of classes.json, and the number of the next novel one."""
+    try:
+        stored = read_json(path)
+        classes = tuple(FoundClass(**each) for each in stored["classes"])
+        next_novel = int(stored["next_novel"])
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; is this the folder of a discover run?") from None
+    except (ValueError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not the classes of a run: {reason}") from None
+    for what in ("id", "name"):
+        if len({getattr(each, what) for each in classes}) < len(classes):
+            raise UserError(f"{path}: two classes have the same {what}")
+    return classes, next_novel

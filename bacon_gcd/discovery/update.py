@@ -1,0 +1,207 @@
+"""`bacon update`: more images for a finished run. Nothing is trained, and nothing old moves."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.backbone.bank import ReadyTokens
+from bacon_gcd.classes.assign import Sorted, suspects
+from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
+from bacon_gcd.classes.neighbors import exact_neighbors, nearest
+from bacon_gcd.classes.number import ClassNumber
+from bacon_gcd.config import settings_from
+from bacon_gcd.data.images import ImageTable, read_images
+from bacon_gcd.data.joined import join
+from bacon_gcd.discovery.duplicates import find_duplicates
+from bacon_gcd.discovery.edits import Applied, Constraints, corrected
+from bacon_gcd.discovery.folder import DiscoverRun
+from bacon_gcd.discovery.material import Material
+from bacon_gcd.discovery.new_classes import with_labeled, with_unfit
+from bacon_gcd.discovery.pipeline import Discovery, Tell, silent, whole_or_nothing
+from bacon_gcd.discovery.recut import UNTRAINED, material_of, twins_of, untrained
+from bacon_gcd.discovery.result import DiscoverSettings, Found, write_run
+from bacon_gcd.discovery.run_classes import Classes, classes_of
+from bacon_gcd.model import Model, load_model, tokens_for
+
+IntArray = npt.NDArray[np.int64]
+PLACED_BY = 3  # images of the run near which a new one is put on the map
+
+
+def update(
+    run: str | Path,
+    images: str | Path,
+    out: str | Path,
+    *,
+    labels: str | Path | None = None,
+    features: str | Path | None = None,
+    workers: int = 2,
+    tell: Tell | None = None,
+) -> Discovery:
+    """Add images to a run: into its classes, or into new ones where several fit nowhere.
+
+    The run counts as corrected by `bacon review`. Its images keep their class, its classes their
+    ids and names. A label that names a class holds an image there; any other opens a known class.
+
+    Args:
+        out: folder of the new run; it must not exist yet.
+        labels: a table of labels beside a folder of images.
+        features: ready vectors of the images, for a run that was made from such.
+        tell: gets a line now and then about what is going on.
+    """
+    before = DiscoverRun.load(run)
+    applied = corrected(before)
+    with whole_or_nothing(Path(out)) as draft:
+        table = read_images(images, labels)
+        settings, key = with_source(before, images, labels, features)
+        found = grow(before, applied, settings, key, table, workers=workers)
+        shutil.copyfile(before.folder / "log.jsonl", draft / "log.jsonl")
+        write_run(draft, settings, found)
+        if applied.constraints != Constraints():
+            applied.constraints.write(draft)
+        opened = len(found.kept) - len(applied.classes)
+        (tell or silent)(f"{len(table)} images added to {len(before.rows)}, {opened} new classes")
+    return Discovery(out)
+
+
+def with_source(
+    before: DiscoverRun,
+    images: str | Path,
+    labels: str | Path | None,
+    features: str | Path | None,
+) -> tuple[DiscoverSettings, str]:
+    """The run's settings with one more source, and the key that its images' ids begin with."""
+    settings = settings_from(DiscoverSettings, before.config, where=str(before.folder))
+    given = {"source": images, "labels": labels, "features": features}
+    paths = {what: str(Path(path).absolute()) for what, path in given.items() if path is not None}
+    taken = {row.file_name.partition("/")[0] for row in before.rows} | set(before.added)
+    number = len(before.added) + 1
+    while f"added-{number}" in taken:
+        number += 1
+    key = f"added-{number}"
+    added = {**(settings.added or {}), key: paths}
+    folder = str(before.folder)
+    changed = dataclasses.replace(settings, recut=None, refit=None, update=folder, added=added)
+    return changed, key
+
+
+def grow(
+    before: DiscoverRun,
+    applied: Applied,
+    settings: DiscoverSettings,
+    key: str,
+    table: ImageTable,
+    *,
+    workers: int,
+) -> Found:
+    """The run with the images of the table, N of its own and n new ones."""
+    model = load_model(before.folder / "model")
+    was = dataclasses.replace(settings, added=before.config.get("added"))
+    old = material_of(before, was, model)
+    tokens = tokens_for(
+        model.backbone, table, (settings.added or {})[key].get("features"), workers=workers
+    )
+    new = model.features(tokens)
+    own = torch.from_numpy(np.array(before.features))
+    classes = classes_of(before, applied, own, model)
+    names = class_names_of(table, applied)
+    classes = with_labeled(classes, new, names)
+    classes = with_unfit(classes, new, names, table.contents, own, seed=settings.seed)
+    material = Material(
+        join({"": old.table, key: table}),
+        np.concatenate([classes.labels(applied.rows), classes.positions(names)]),
+        classes.known,
+        model.backbone,
+        old.tuned,
+        ReadyTokens(torch.cat([own, new]).numpy()),
+    )
+    return written_up(before, applied, model, classes, material, own, new)
+
+
+def class_names_of(table: ImageTable, applied: Applied) -> list[str]:
+    """(n,) the class that each label means, "" = unlabeled.
+
+    A label the run knows under another name by now (`cat`, renamed to `kitty`) means that class.
+    """
+    called: dict[str, Counter[str]] = {}
+    for row in applied.rows:
+        if row.label:
+            called.setdefault(row.label, Counter())[row.class_name] += 1
+    now = {label: names.most_common(1)[0][0] for label, names in called.items()}
+    now |= {each.name: each.name for each in applied.classes}
+    given = [table.class_names[label] if label >= 0 else "" for label in table.labels]
+    return [now.get(label, label) for label in given]
+
+
+def written_up(
+    before: DiscoverRun,
+    applied: Applied,
+    model: Model,
+    classes: Classes,
+    material: Material,
+    own: Tensor,
+    new: Tensor,
+) -> Found:
+    """Everything that the folder of the grown run holds. own, new: (N, D), (n, D) features."""
+    features = torch.cat([own, new])
+    neighbors = nearest(features)
+    method = untrained(model, material, len(classes.found))
+    method.centroids = classes.centroids * (CENTROID_TEMPERATURE / classes.temperature)
+    added = [
+        material.table.class_names[label] if label >= 0 else ""
+        for label in material.table.labels[len(own) :]
+    ]
+    confirmed = applied.constraints.confirmed
+    return Found(
+        material=material,
+        method=method,
+        name=UNTRAINED,
+        number=ClassNumber(len(classes.found), (len(classes.found),) * 2, {}),
+        features=features,
+        sorted=sorted_rows(applied, classes, material.labels, new, neighbors),
+        neighbors=neighbors,
+        xy=places(before, own, new),
+        twins=find_duplicates(
+            material.table, features, neighbors, since=len(own), earlier=twins_of(before)
+        ),
+        reliability=None,
+        novel=(),
+        next_novel=classes.next_novel,
+        kept=classes.found,
+        given=(*(row.label for row in before.rows), *added),
+        certain=(material.labels >= 0) | np.isin(material.table.ids, list(confirmed)),
+    )
+
+
+def sorted_rows(
+    applied: Applied, classes: Classes, labels: IntArray, new: Tensor, neighbors: IntArray
+) -> Sorted:
+    """The run's rows as they are, and the new ones by their label or the nearest centroid."""
+    rows, n_new = applied.rows, len(new)
+    arrived = classes.sort(new, labels[-n_new:])
+    class_ids = np.concatenate(
+        [classes.positions([row.class_name for row in rows]), arrived.class_ids]
+    )
+    suggested = classes.positions([row.suggested if row.suspected else "" for row in rows])
+    return Sorted(
+        class_ids,
+        np.concatenate([[row.confidence for row in rows], arrived.confidence]),
+        np.concatenate([[row.known_probability for row in rows], arrived.known_probability]),
+        np.concatenate([[row.outlier for row in rows], arrived.outlier]),
+        np.concatenate([suggested, suspects(labels, class_ids, neighbors)[-n_new:]]),
+        classes.limits,
+    )
+
+
+def places(before: DiscoverRun, own: Tensor, new: Tensor) -> npt.NDArray[np.float32]:
+    """(N + n, 2) the run's map as it is; new images in the middle of those that look like them."""
+    xy = np.array([[row.x, row.y] for row in before.rows], dtype=np.float32)
+    near = exact_neighbors(new, own, n_neighbors=PLACED_BY)
+    return np.concatenate([xy, xy[near].mean(axis=1)])

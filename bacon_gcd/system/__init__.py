@@ -1,0 +1,1 @@
+"""Files, progress and memory: what every layer may use."""

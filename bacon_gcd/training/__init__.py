@@ -1,0 +1,1 @@
+"""From a method and token sources to a trained method."""

@@ -1,0 +1,305 @@
+"""One loop for all methods: step, log, refresh, save, resume. No method's name appears in it."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from types import FrameType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.backbone.sources import FreshTokens, TokenSource
+from bacon_gcd.config import UserError, choose
+from bacon_gcd.data.batches import Batch, sample_epoch
+from bacon_gcd.methods.base import Group, Method, Recipe
+from bacon_gcd.system.memory import keep_freed_memory
+from bacon_gcd.system.progress import progress
+from bacon_gcd.training.checkpoint import optimizer_tensors, restore_optimizers
+
+IntArray = npt.NDArray[np.int64]
+FLOOR = 1e-3  # the cosine schedule ends at this share of the learning rate (spec 1.10)
+
+
+class NonFiniteError(UserError):
+    """A term became NaN or infinite; nothing was updated with it."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The training images as a method meets them: tokens and visible labels."""
+
+    source: TokenSource
+    labels: IntArray
+    """(N,) class ids, -1 = unlabeled."""
+
+
+@dataclass(frozen=True)
+class TrainProbe:
+    """The `Probe` of methods.base over the training tokens."""
+
+    source: TokenSource
+    labels: IntArray
+    seed: int
+    chunk: int = 512
+
+    @property
+    def n_views(self) -> int:
+        """Stored training views."""
+        return self.source.n_views
+
+    @torch.no_grad()
+    def run(self, function: Callable[[Tensor], Tensor], view: int | None = None) -> Tensor:
+        """function(tokens) of every training image, in order."""
+        rows = []
+        for start in range(0, len(self.source), self.chunk):
+            positions = np.arange(start, min(start + self.chunk, len(self.source)))
+            tokens = (
+                self.source.test(positions)
+                if view is None
+                else self.source.stored_view(positions, view)
+            )
+            rows.append(function(tokens))
+        return torch.cat(rows)
+
+
+@dataclass
+class Position:
+    """Where a run is: the next step to do, and the sums of this epoch's terms so far."""
+
+    epoch: int = 0
+    step: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+
+
+class Recorder(Protocol):
+    """What happens around the mathematics: logs and checkpoints."""
+
+    def after_refresh(self, trainer: Trainer) -> None:
+        """The method has looked at the whole training set."""
+
+    def after_step(self, trainer: Trainer) -> None:
+        """One step is done; `trainer.position` names the next."""
+
+    def after_epoch(self, trainer: Trainer, means: Mapping[str, float], seconds: float) -> None:
+        """One epoch is done."""
+
+
+class Silent:
+    """A recorder that keeps nothing."""
+
+    def after_refresh(self, trainer: Trainer) -> None:
+        """Nothing."""
+
+    def after_step(self, trainer: Trainer) -> None:
+        """Nothing."""
+
+    def after_epoch(self, trainer: Trainer, means: Mapping[str, float], seconds: float) -> None:
+        """Nothing."""
+
+
+class Trainer:
+    """A method, its data and its optimizers, at one position of the run.
+
+    All randomness comes from (seed, epoch, step), so the position is the whole generator state and
+    a resumed run is bit-equal to one that never stopped.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        data: TrainingData,
+        recipe: Recipe,
+        *,
+        seed: int,
+        bfloat16: bool = False,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.method, self.data, self.recipe, self.seed = method, data, recipe, seed
+        self.bfloat16 = bfloat16
+        self.recorder: Recorder = recorder or Silent()
+        self.position = Position()
+        self.optimizers = {g.name: optimizer_for(g, recipe) for g in method.groups()}
+        self.probe = TrainProbe(data.source, data.labels, seed)
+        self.stopping = False
+
+    def run(self) -> bool:
+        """Train to the end, or until a signal asks to stop; True if the end was reached."""
+        keep_freed_memory()
+        with stop_after_step(self):
+            while self.position.epoch < self.recipe.epochs and not self.stopping:
+                self.run_epoch()
+        return self.position.epoch >= self.recipe.epochs
+
+    def run_epoch(self) -> None:
+        """The rest of the current epoch."""
+        start, epoch = time.monotonic(), self.position.epoch
+        if self.position.step == 0:  # otherwise its outcome is part of the restored state
+            self.method.refresh(epoch, self.probe)
+            self.recorder.after_refresh(self)
+        set_learning_rate(self.optimizers, self.recipe, epoch)
+        batches = list(self.batches(epoch))
+        what = f"epoch {epoch + 1}/{self.recipe.epochs}"
+        with progress(what, len(batches) * self.batch_size, unit="images") as advance:
+            for positions in batches[self.position.step :]:
+                terms = self.step(positions)
+                advance(len(positions), " ".join(f"{k} {v:.3f}" for k, v in terms.items()))
+                if self.stopping and self.position.step < len(batches):
+                    return
+        steps = max(self.position.step, 1)
+        means = {name: total / steps for name, total in self.position.sums.items()}
+        self.position = Position(epoch + 1)
+        self.recorder.after_epoch(self, means, time.monotonic() - start)
+
+    @property
+    def batch_size(self) -> int:
+        """Images per step; never more than there are."""
+        return min(self.recipe.batch_size, len(self.data.labels))
+
+    def batches(self, epoch: int) -> Iterator[IntArray]:
+        """Which images each step of the epoch sees."""
+        return sample_epoch(
+            self.data.labels,
+            batch_size=self.batch_size,
+            kind=self.recipe.sampler,
+            seed=self.seed,
+            epoch=epoch,
+        )
+
+    def step(self, positions: IntArray) -> dict[str, float]:
+        """One update from the images at `positions`."""
+        batch = self.batch(positions)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bfloat16):
+            terms = self.method.terms(batch)
+        values = finite_values(terms, batch)
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        for optimizer in self.optimizers.values():
+            optimizer.step()
+        self.method.after_step(batch)
+        for name, value in values.items():
+            self.position.sums[name] = self.position.sums.get(name, 0.0) + value
+        self.position.step += 1
+        self.recorder.after_step(self)
+        return values
+
+    def batch(self, positions: IntArray) -> Batch:
+        """Tokens of the views of those images, from the bank or fresh: the step cannot tell."""
+        number = self.position.epoch * 1_000_000 + self.position.step
+        source, views = self.data.source, self.method.views
+        draw = {"seed": self.seed, "step": number}
+        mix = partial(source.mixed, positions, views) if isinstance(source, FreshTokens) else None
+        return Batch(
+            tokens=source.batch(positions, views, **draw),
+            labels=torch.from_numpy(self.data.labels[positions]),
+            image_ids=torch.from_numpy(positions),
+            seed=int(np.random.default_rng([self.seed, number]).integers(2**62)),
+            mix_pixels=mix and partial(mix, **draw),
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything a resumed run needs."""
+        tensors = {f"method/{name}": value for name, value in self.method.state_dict().items()}
+        return tensors | optimizer_tensors(self.optimizers), {"position": asdict(self.position)}
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        prefix = "method/"
+        load_state(
+            self.method, {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
+        )
+        restore_optimizers(self.optimizers, tensors)
+        self.position = Position(**facts["position"])
+
+
+def load_state(method: Method, state: Mapping[str, Tensor], *, spare: tuple[str, ...] = ()) -> None:
+    """Load a method's state; buffers that grow during a run (centroids) take the stored shape.
+
+    spare: submodules that may be missing, because a kept model does without them.
+    """
+    for name, buffer in method.named_buffers():
+        if name in state and buffer.shape != state[name].shape:
+            buffer.resize_(state[name].shape)
+    missing, extra = method.load_state_dict(state, strict=False)
+    missing = [key for key in missing if key.split(".")[0] not in spare]
+    if missing or extra:
+        raise UserError(f"stored weights do not fit: missing {missing[:3]}, extra {extra[:3]}")
+
+
+def optimizer_for(group: Group, recipe: Recipe) -> torch.optim.Optimizer:
+    """SGD or Adam; vectors (biases, norms) are decayed only where the group says so."""
+    matrices = [p for p in group.parameters if p.ndim > 1]
+    vectors = [p for p in group.parameters if p.ndim <= 1]
+    decay = recipe.weight_decay
+    parts = [
+        {"params": matrices, "weight_decay": decay},
+        {"params": vectors, "weight_decay": decay if group.decay_vectors else 0.0},
+    ]
+    choose("optimizer", recipe.optimizer, ["sgd", "adam"])
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(parts, lr=recipe.learning_rate, fused=True)
+    # One pass over weights, gradients and momentum instead of four: memory is the limit here.
+    return torch.optim.SGD(parts, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
+
+
+def learning_rate(recipe: Recipe, epoch: int) -> float:
+    """Rate of a 0-based epoch (spec 1.10): cosine with floor, steps at milestones, or constant."""
+    choose("schedule", recipe.schedule, ["cosine", "step", "constant"])
+    peak = recipe.learning_rate
+    if recipe.schedule == "cosine":
+        floor = peak * FLOOR
+        return floor + (peak - floor) * (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
+    if recipe.schedule == "step":
+        passed = sum(epoch >= share * recipe.epochs for share in recipe.milestones)
+        return float(peak * 0.1**passed)
+    return peak
+
+
+def set_learning_rate(
+    optimizers: Mapping[str, torch.optim.Optimizer], recipe: Recipe, epoch: int
+) -> None:
+    """The epoch's rate, in every optimizer."""
+    for optimizer in optimizers.values():
+        for part in optimizer.param_groups:
+            part["lr"] = learning_rate(recipe, epoch)
+
+
+def finite_values(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, float]:
+    """Terms as numbers; a NaN or infinite one stops the run and names itself and the images."""
+    values = {name: float(term.detach()) for name, term in terms.items()}
+    for name, value in values.items():
+        if not math.isfinite(value):
+            ids = batch.image_ids.tolist()
+            shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+            raise NonFiniteError(f"term {name!r} became {value} on images {shown}; stopped")
+    return values
+
+
+@contextmanager
+def stop_after_step(trainer: Trainer) -> Iterator[None]:
+    """Ctrl-C and SIGTERM let the step finish, so that what is saved is whole."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals belong to the main thread
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if trainer.stopping:
+            raise KeyboardInterrupt  # asked twice: now
+        trainer.stopping = True
+
+    old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,54 @@
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from bacon_gcd.benchmark import demo as showcase
+from bacon_gcd.benchmark.report import class_infos
+from bacon_gcd.cli import app
+from bacon_gcd.config import UserError
+from tests.small_backbone import use_small_backbone
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
+    use_small_backbone(monkeypatch)
+    tiny = {"image_size": 64, "tuned": "block", "views": "2"}
+    monkeypatch.setattr(showcase, "SMALL", tiny)
+    return tmp_path
+
+
+def test_the_demo_ends_with_scores_and_a_report_and_can_be_run_again(small):
+    for _ in range(2):
+        words = ["demo", "-o", str(small / "demo"), "--epochs", "1", "--json"]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        facts = json.loads(done.stdout)
+        assert facts["frozen"].keys() == facts["bacon"].keys() == {"all", "old", "new"}
+        page = (small / "demo/report.html").read_text()
+        assert f"{facts['frozen']['all']:.1f}%" in page
+        assert f"{facts['bacon']['all']:.1f}%" in page
+
+
+def test_the_demo_never_clears_a_folder_that_is_not_a_demo(small):
+    (small / "photos").mkdir()
+    (small / "photos/holiday.jpg").write_bytes(b"precious")
+    with pytest.raises(UserError, match="holds something else than a demo"):
+        showcase.run_demo(small / "photos", epochs=1, seed=0)
+    assert (small / "photos/holiday.jpg").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    ("estimated", "shown"), [([3.0, 9.0, 2.0], [5.0, 9.0, 2.0]), (None, [math.nan] * 3)]
+)
+def test_a_class_is_shown_with_at_least_its_labeled_images(estimated, shown):
+    method = SimpleNamespace(class_counts=torch.tensor(estimated) if estimated else None)
+    task = SimpleNamespace(n_known=2, n_classes=3, labeled_counts=(5, 4))
+    infos = class_infos(method, SimpleNamespace(task=task, class_names=["a", "b", "c"]))
+    assert [info.name for info in infos] == ["a", "b", "novel_000"]
+    np.testing.assert_array_equal([info.estimated for info in infos], shown)

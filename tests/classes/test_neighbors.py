@@ -1,0 +1,63 @@
+"""Neighbors: exactly those of a full comparison, or nearly so by cells."""
+
+import numpy as np
+import pytest
+import torch
+
+from bacon_gcd.classes import neighbors
+from bacon_gcd.classes.neighbors import exact_neighbors, nearest, neighbors_by_cells
+
+
+def clustered(n, *, dim=16, n_clusters=30, spread=0.6):
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(n_clusters, dim))
+    rows = centers[rng.integers(n_clusters, size=n)] + spread * rng.normal(size=(n, dim))
+    return torch.nn.functional.normalize(torch.from_numpy(rows).float(), dim=1)
+
+
+def test_small_sets_are_compared_all_with_all():
+    features = clustered(50)
+    cosines = (features @ features.T).fill_diagonal_(-2)
+    expected = cosines.argsort(dim=1, descending=True)[:, :6]
+    np.testing.assert_array_equal(nearest(features), expected.numpy())
+
+
+def test_a_chunk_boundary_changes_nothing(monkeypatch):
+    features = clustered(50)
+    whole = nearest(features)
+    monkeypatch.setattr(neighbors, "CHUNK", 7)
+    np.testing.assert_array_equal(nearest(features), whole)
+
+
+def test_cells_find_nearly_all_neighbors_of_clustered_rows():
+    features = clustered(6000)
+    exact = nearest(features)
+    found = neighbors_by_cells(features, n_neighbors=6, seed=0)
+    hits = [len({*a} & {*b}) / 6 for a, b in zip(exact.tolist(), found.tolist(), strict=True)]
+    assert np.mean(hits) >= 0.95
+    assert not (found == np.arange(6000)[:, None]).any()
+
+
+def test_large_sets_go_by_cells(monkeypatch):
+    features = clustered(500)
+    monkeypatch.setattr(neighbors, "EXACT_BELOW", 400)
+    by_cells = neighbors_by_cells(features, n_neighbors=6, seed=0)
+    np.testing.assert_array_equal(nearest(features), by_cells)
+
+
+def test_equal_rows_fill_no_cell_beyond_its_limit():
+    features = torch.nn.functional.normalize(torch.ones(2000, 4), dim=1)
+    cells = neighbors._cells(features, seed=0)
+    assert max(len(rows) for rows in cells) <= 4 * round(2000**0.5)
+    assert sorted(np.concatenate(cells).tolist()) == list(range(2000))
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_few_rows_have_as_many_neighbors_as_there_are_others(n):
+    assert nearest(clustered(n)).shape == (n, n - 1)
+
+
+def test_rows_beside_others_may_be_their_own_copies():
+    rows = torch.eye(3)
+    np.testing.assert_array_equal(exact_neighbors(rows, rows, n_neighbors=1), [[0], [1], [2]])
+    assert exact_neighbors(rows[:0], rows, n_neighbors=2).shape == (0, 2)

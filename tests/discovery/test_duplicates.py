@@ -1,0 +1,75 @@
+"""The same picture twice: equal bytes, another format, another size; and what only looks alike."""
+
+import numpy as np
+import torch
+from PIL import Image
+
+from bacon_gcd.data.images import read_images
+from bacon_gcd.discovery.duplicates import Look, exact_groups, find_duplicates, joined
+
+
+def photo(seed, size=48):
+    """Smooth random colors: something a thumbnail can hold."""
+    coarse = np.random.default_rng(seed).integers(0, 255, size=(6, 6, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC)
+
+
+def everyone(n):
+    """All other rows as neighbors."""
+    return np.array([[other for other in range(n) if other != row] for row in range(n)])
+
+
+def same_features(n):
+    return torch.nn.functional.normalize(torch.ones(n, 4), dim=1)
+
+
+def test_exact_and_near_duplicates_are_told_apart(tmp_path):
+    photo(0).save(tmp_path / "a.png")
+    photo(0).save(tmp_path / "b.png")
+    photo(0, size=64).save(tmp_path / "c.jpg", quality=90)
+    photo(1).save(tmp_path / "d.png")
+    table = read_images(tmp_path)
+    found = find_duplicates(table, same_features(4), everyone(4))
+    assert [(t.kind, [table.ids[r] for r in t.rows]) for t in found] == [
+        ("exact", ["a.png", "b.png"]),
+        ("near", ["a.png", "b.png", "c.jpg"]),
+    ]
+
+
+def test_a_labeled_image_may_have_an_unlabeled_twin(tmp_path):
+    for folder in ("cat", "_unlabeled"):
+        (tmp_path / folder).mkdir()
+        photo(0).save(tmp_path / folder / "x.png")
+    table = read_images(tmp_path)
+    (pair,) = find_duplicates(table, same_features(2), everyone(2))
+    assert (pair.kind, pair.rows) == ("exact", (0, 1))
+    assert sorted(table.labels) == [-1, 0]
+
+
+def test_pictures_whose_features_differ_are_not_compared(tmp_path):
+    photo(0).save(tmp_path / "a.png")
+    photo(0, size=64).save(tmp_path / "b.png")
+    table = read_images(tmp_path)
+    assert find_duplicates(table, torch.eye(2), everyone(2)) == []
+
+
+def test_two_boxes_of_one_file_are_two_pictures(tmp_path):
+    photo(0).save(tmp_path / "a.png")
+    (tmp_path / "t.csv").write_text(
+        "file_name,label,x,y,width,height\na.png,,0,0,20,20\na.png,,24,24,20,20\n"
+    )
+    table = read_images(tmp_path / "t.csv")
+    assert len(table) == 2
+    assert exact_groups(table) == []
+
+
+def test_plain_areas_of_another_color_are_not_the_same():
+    red, blue = (Look.of(Image.new("RGB", (20, 20), color)) for color in ("red", "blue"))
+    assert red.same(red)
+    assert not red.same(blue)
+
+
+def test_pairs_join_into_groups():
+    assert joined([(4, 5), (0, 1), (1, 2), (5, 4), (2, 0)]) == [(0, 1, 2), (4, 5)]
+    assert joined([(0, 1), (2, 3), (1, 2)]) == [(0, 1, 2, 3)]
+    assert joined([]) == []

@@ -1,0 +1,328 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from bacon_gcd.cli import app
+from bacon_gcd.config import UserError
+from bacon_gcd.data.images import read_images
+from bacon_gcd.discovery import export as exporting
+from bacon_gcd.discovery.edits import append_edit, edits_path
+from bacon_gcd.discovery.export import (
+    HOW,
+    MANIFEST,
+    export,
+    plan_export,
+    undo_export,
+)
+from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
+from bacon_gcd.discovery.safe_names import MAX_BYTES, safe_file_name, safe_name, unique_name
+
+from .discover_samples import make_run, predictions
+
+
+def tree(folder):
+    """Every file with its bytes, links as what they point to; without the manifest."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != MANIFEST
+    }
+
+
+def go(run, to, how="copy"):
+    loaded = DiscoverRun.load(run)
+    return export(plan_export(loaded, how=how), to, roots=loaded.roots)
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("cat", "cat"),
+        ("grey heron", "grey heron"),
+        ("Ü 漢字", "Ü 漢字"),
+        ("a/b\\c", "a_b_c"),
+        ("..", "_"),
+        (".", "_"),
+        ("", "_"),
+        (" . ", "_"),
+        (".hidden", "_hidden"),
+        ("-rf", "_rf"),
+        ("~root", "_root"),
+        ("CON", "_CON"),
+        ("con.txt", "_con.txt"),
+        ("Com1", "_Com1"),
+        ("lpt¹", "_lpt¹"),
+        ("console", "console"),
+        ("end. . ", "end"),
+        ('<>:"|?*', "_______"),
+        ("a\x00\n\x7fb", "a___b"),
+        ("photo\u202egpj.exe", "photo_gpj.exe"),
+        ("\udcff", "_"),
+        ("e\u0301", "é"),
+    ],
+)
+def test_a_name_becomes_safe_on_every_system(name, safe):
+    assert safe_name(name) == safe
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=100, deadline=None)
+def test_any_text_becomes_one_plain_short_name_and_stays_the_same_then(text):
+    name = safe_name(text)
+    assert name not in ("", ".", "..")
+    assert 0 < len(name.encode()) <= MAX_BYTES + 1
+    assert not set(name) & set('<>:"/\\|?*\0\n')
+    assert name[-1] not in ". "
+    assert name[0] not in ". "
+    assert safe_name(name) == name
+
+
+@given(
+    st.lists(st.sampled_from(["A", "a", "a (2)", "ａ", "e\u0301", "é", "CON", "_con"]), max_size=8)
+)
+@settings(max_examples=50, deadline=None)
+def test_names_that_some_system_takes_for_one_are_numbered(texts):
+    taken = set()
+    names = [unique_name(safe_name(text), taken) for text in texts]
+    assert len({name.casefold() for name in names}) == len(texts)
+
+
+def test_a_long_file_name_keeps_its_suffix(tmp_path):
+    name = safe_file_name(tmp_path / ("漢" * 80 + ".png"))
+    assert name.endswith("漢.png")
+    assert len(name.encode()) <= MAX_BYTES
+
+
+def test_every_class_gets_its_folder_with_the_edits_applied(tmp_path):
+    run = make_run(tmp_path)
+    edits = edits_path(run)
+    append_edit(edits, {"kind": "rename", "class": "novel_000", "to": "heron"})
+    append_edit(edits, {"kind": "move", "files": ["in/0_3.png"], "to": "dog"})
+    append_edit(edits, {"kind": "wrong", "files": ["in/3_0.png"]})
+    facts = go(run, tmp_path / "out")
+    assert facts["folders"] == {"_unlabeled": 1, "cat": 3, "dog": 5, "heron": 4, "novel_001": 3}
+    assert (tmp_path / "out" / "dog" / "0_3.png").is_file()
+    table = read_images(tmp_path / "out")
+    assert table.class_names == ("cat", "dog", "heron", "novel_001")
+    assert (table.labels == -1).sum() == 1
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_an_export_again_changes_nothing_and_undo_restores_everything(tmp_path, how):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    before = tree(tmp_path / "source")
+    assert go(run, to, how)["placed"] == 16
+    after = tree(to)
+    assert sorted(after.values()) == sorted(before.values())
+    assert bool(tree(tmp_path / "source")) == (how != "move")
+    again = go(run, to, how)
+    assert (again["placed"], again["there already"]) == (0, 16)
+    assert tree(to) == after
+    assert undo_export(to) == {"undone": str(to), "how": how, "images": 16, "kept": {}}
+    assert tree(tmp_path / "source") == before
+    assert not to.exists()
+
+
+def test_images_move_to_another_file_system_and_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "_same_system", lambda source, target: False)
+    run, to = make_run(tmp_path), tmp_path / "out"
+    before = tree(tmp_path / "source")
+    go(run, to, "move")
+    assert tree(tmp_path / "source") == {}
+    undo_export(to)
+    assert tree(tmp_path / "source") == before
+
+
+class KilledError(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("then", ["undo", "continue"])
+def test_a_crash_before_or_after_any_action_can_be_undone_or_continued(
+    tmp_path, how, then, monkeypatch
+):
+    run = make_run(tmp_path, predictions()[:3])
+    before = tree(tmp_path / "source")
+    whole = tmp_path / "whole"
+    go(run, whole, how)
+    expected = tree(whole)
+    undo_export(whole)
+    for stop in range(40):
+        to, calls = tmp_path / f"out{stop}", iter(range(100))
+
+        def dies(call, *rest, limit=stop, calls=calls, **named):
+            if next(calls) == limit:
+                raise KilledError
+            return call(*rest, **named)
+
+        with monkeypatch.context() as patch:
+            for owner, name in (
+                (os, "link"),
+                (os, "unlink"),
+                (os, "symlink"),
+                (exporting.shutil, "copy2"),
+                (exporting, "_rename"),
+            ):
+                real = getattr(owner, name)
+                patch.setattr(owner, name, lambda *a, _real=real, **k: dies(_real, *a, **k))
+            try:
+                go(run, to, how)
+                finished = True
+            except KilledError:
+                finished = False
+        if then == "continue":
+            go(run, to, how)
+            assert tree(to) == expected
+        undo_export(to)
+        assert tree(tmp_path / "source") == before
+        assert not to.exists()
+        if finished:
+            break
+    assert stop > 2
+    assert finished
+
+
+def test_a_real_kill_in_the_middle_of_a_move_loses_no_image(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    before = tree(tmp_path / "source")
+    code = (
+        "import os, signal, sys\n"
+        "from bacon_gcd.discovery import export\n"
+        "from bacon_gcd.cli import main\n"
+        "real, calls = export._place, []\n"
+        "def place(*a):\n"
+        "    calls.append(a)\n"
+        "    if len(calls) == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(*a)\n"
+        "export._place = place\n"
+        "main()\n"
+    )
+    words = [sys.executable, "-c", code, "export", str(run), "--to", str(to), "--how", "move"]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    assert len(tree(to)) == 6
+    undo_export(to)
+    assert tree(tmp_path / "source") == before
+
+
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
+    to = tmp_path / "out"
+    (to / "cat").mkdir(parents=True)
+    (to / "cat" / "0_0.png").write_text("mine")
+    with pytest.raises(UserError, match="not an empty folder"):
+        go(make_run(tmp_path), to)
+    assert tree(to) == {"cat/0_0.png": b"mine"}
+
+
+def test_a_file_that_came_in_between_is_neither_overwritten_nor_taken_back(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    go(run, to)
+    (to / "cat" / "0_0.png").write_bytes(b"edited by hand")
+    with pytest.raises(UserError, match="nothing overwritten"):
+        go(run, to)
+    assert list(undo_export(to)["kept"]) == ["cat/0_0.png"]
+    assert tree(to) == {"cat/0_0.png": b"edited by hand"}
+
+
+def test_undo_never_deletes_the_only_copy_of_an_image(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    go(run, to)
+    (tmp_path / "source" / "in" / "0_0.png").unlink()
+    assert "only one" in undo_export(to)["kept"]["cat/0_0.png"]
+    assert (to / "cat" / "0_0.png").is_file()
+
+
+def test_after_more_edits_the_old_export_has_to_be_undone_first(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    go(run, to)
+    append_edit(edits_path(run), {"kind": "rename", "class": "cat", "to": "lion"})
+    with pytest.raises(UserError, match="bacon export --undo"):
+        go(run, to)
+
+
+@pytest.mark.parametrize("inside", ["", "sorted", "in/sorted"])
+def test_an_export_into_the_images_own_folder_is_refused(tmp_path, inside):
+    run = make_run(tmp_path)
+    with pytest.raises(UserError, match="choose one outside"):
+        go(run, tmp_path / "source" / inside)
+
+
+def test_links_that_lead_out_are_left_out_and_links_put_into_the_export_are_not_followed(tmp_path):
+    rows = [replace(predictions()[0], file_name=n) for n in ("a.png", "out.png", "../x.png")]
+    run, to = make_run(tmp_path, rows, images=False), tmp_path / "out"
+    (tmp_path / "x.png").write_bytes(b"secret")
+    (tmp_path / "source" / "a.png").write_bytes(b"a")
+    (tmp_path / "source" / "out.png").symlink_to(tmp_path / "x.png")
+    assert set(go(run, to)["left out"]) == {"out.png", "../x.png"}
+    assert tree(to) == {"cat/a.png": b"a"}
+    (to / "cat" / "a.png").unlink()
+    (to / "cat").rmdir()
+    (to / "cat").symlink_to(tmp_path / "source")
+    with pytest.raises(UserError, match="a link"):
+        go(run, to)
+    assert undo_export(to)["kept"] == {"cat/a.png": "its folder is a link"}
+    assert (tmp_path / "source" / "a.png").read_bytes() == b"a"
+
+
+def test_hostile_class_names_stay_inside_the_export(tmp_path):
+    names = ["../../up", "CON", "a", "A", "_unlabeled", "Unlabeled", MANIFEST, "x" * 400, "/abs"]
+    classes = [FoundClass(i, name, False) for i, name in enumerate(names)]
+    run, to = make_run(tmp_path, predictions(classes, 1), classes), tmp_path / "out"
+    go(run, to)
+    found = {path.name for path in to.iterdir()} - {MANIFEST}
+    long = "x" * MAX_BYTES
+    numbered = {"A (2)", "_unlabeled (2)", "Unlabeled (2)", f"{MANIFEST} (2)"}
+    assert found == {"_._.._up", "_CON", "a", long, "_abs"} | numbered
+
+
+def test_boxes_of_one_file_are_placed_once_per_class_and_not_torn_apart_by_a_move(tmp_path):
+    rows = predictions()
+    names = ["a.png#0,0,2,2", "a.png#1,1,2,2", "a.png#2,2,2,2"]
+    rows = [replace(row, file_name=n) for row, n in zip(rows[3:6], names, strict=True)]
+    run = make_run(tmp_path, rows, images=False)
+    (tmp_path / "source" / "a.png").write_bytes(b"a")
+    assert go(run, tmp_path / "out")["folders"] == {"cat": 1, "dog": 1}
+    moved = go(run, tmp_path / "moved", "move")
+    assert moved["images"] == 0
+    assert "several classes" in next(iter(moved["left out"].values()))
+
+
+@pytest.mark.parametrize("target", ["../x", "a/../../x", "/etc/x", "x", "a/b/c"])
+def test_a_manifest_that_names_files_elsewhere_is_refused(tmp_path, target):
+    item = {"source": str(tmp_path / "s"), "target": target}
+    stored = {"run": "", "how": "move", "items": [item], "left_out": {}}
+    (tmp_path / MANIFEST).write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=MANIFEST):
+        undo_export(tmp_path)
+
+
+def test_the_command_tells_what_it_would_do_does_it_and_takes_it_back(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    call = CliRunner().invoke
+    dry = call(app, ["export", str(run), "--to", str(to), "--dry-run"])
+    assert "nothing was written" in dry.stdout
+    assert "novel_001  4" in dry.stdout
+    assert not to.exists()
+    done = call(app, ["export", str(run), "--to", str(to), "--json"])
+    assert json.loads(done.stdout)["placed"] == 16
+    back = call(app, ["export", "--undo", str(to)])
+    assert "images  16" in back.stdout
+    assert not to.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["export"], ["export", "RUN"], ["export", "RUN", "--to", "x", "--how", "teleport"]]
+)
+def test_a_mistake_in_the_command_is_one_line(tmp_path, words):
+    run = str(make_run(tmp_path))
+    failed = CliRunner().invoke(app, [run if word == "RUN" else word for word in words])
+    assert isinstance(failed.exception, UserError)
+    assert "\n" not in str(failed.exception)

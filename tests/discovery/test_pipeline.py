@@ -1,0 +1,228 @@
+"""`bacon discover` end to end on planted folders: colors are classes."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bacon_gcd
+from bacon_gcd.config import UserError
+from bacon_gcd.discovery.folder import DiscoverRun
+from bacon_gcd.discovery.pipeline import parse_classes
+from tests.planted_photos import bacon, picture, plant, vectors_of
+from tests.small_backbone import use_small_backbone
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
+    use_small_backbone(monkeypatch)
+    return tmp_path
+
+
+def rows_of(run):
+    with (run / "predictions.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_planted_colors_are_found_and_everything_is_written(small):
+    photos = plant(small / "photos")
+    (photos / "broken.png").write_bytes(b"no image")
+    done = bacon(
+        "discover", photos, "-o", small / "run", "--effort", "quick", "--classes", "4", "--json"
+    )
+    assert done.exit_code == 0, (done.output, done.exception)
+    run = DiscoverRun.load(small / "run")
+    assert [c.name for c in run.classes] == ["green", "red", "novel_000", "novel_001"]
+    assert [c.id for c in run.classes] == [0, 1, 2, 3]
+    assert [c.count for c in run.classes] == [8, 8, 8, 8]
+    assert run.next_novel == 2
+    found = {row.file_name: row.class_name for row in run.rows}
+    assert all(found[f] == c for f, c in found.items() if c in ("red", "green") and c in f)
+    assert len({found[f] for f in found if "blue" in f}) == 1
+    assert len({found[f] for f in found if "gray" in f}) == 1
+    labeled = [row for row in run.rows if row.labeled]
+    assert len(labeled) == 10
+    assert all(row.label == row.class_name and row.confidence == 1 for row in labeled)
+    assert all(len(row.neighbors) == 6 and row.file_name not in row.neighbors for row in run.rows)
+    np.testing.assert_allclose(np.linalg.norm(run.features, axis=1), 1, atol=1e-5)
+    assert "broken.png" in (small / "run/quarantine.csv").read_text()
+    names = {path.name for path in (small / "run").iterdir()}
+    assert names >= {"report.html", "log.jsonl", "config.toml", "duplicates.json", "tree.json"}
+    said = bacon("predict", small / "run", photos / "_unlabeled", "--json")
+    assert said.exit_code == 0, said.output
+    again = json.loads(said.stdout)["predictions"]
+    stored = {row.file_name: row for row in run.rows}
+    for row in again:
+        before = stored[f"_unlabeled/{row['file_name']}"]
+        assert row["class"] == before.class_name
+        assert row["confidence"] == pytest.approx(before.confidence, abs=0.02)
+
+
+def test_two_runs_give_the_same_bytes(small):
+    photos = plant(small / "photos")
+    for name in ("a", "b"):
+        bacon_gcd.discover(photos, small / name, effort="quick")
+    assert rows_of(small / "a")
+    for file in ("predictions.csv", "classes.json", "tree.json", "features.npy"):
+        assert (small / "a" / file).read_bytes() == (small / "b" / file).read_bytes()
+
+
+NO_LABELS = {"known": (), "novel": ("red", "green", "blue")}
+ALL_LABELED = {"novel": (), "labeled": 8}
+ONE_KNOWN = {"known": ("red",), "novel": ("blue",)}
+CASES = {
+    "no labels": (NO_LABELS, "3", {"novel_000", "novel_002"}),
+    "all labeled": (ALL_LABELED, "auto", {"red", "green"}),
+    "one known class": (ONE_KNOWN, "auto", {"red"}),
+    "one label each": ({"labeled": 1}, "4", {"red", "green", "novel_000", "novel_001"}),
+    "classes of one image": ({"n": 1, "labeled": 1}, "auto", {"red", "green"}),
+}
+
+
+@pytest.mark.parametrize(("planted", "classes", "expected"), CASES.values(), ids=CASES)
+def test_few_none_and_all_labels_are_sorted(small, planted, classes, expected):
+    photos = plant(small / "photos", **planted)
+    done = bacon_gcd.discover(photos, small / "run", effort="quick", classes=classes)
+    names = {c.name for c in done.run.classes}
+    assert expected <= names
+    assert {row.class_name for row in done.run.rows} <= names
+    assert all(0 <= row.confidence <= 1 for row in done.run.rows)
+
+
+def test_identical_images_are_one_class_and_exact_duplicates(small):
+    (small / "photos").mkdir()
+    for i in range(12):
+        picture("red", 0).save(small / f"photos/{i:02d}.png")
+    done = bacon_gcd.discover(small / "photos", small / "run", effort="quick")
+    assert [c.count for c in done.run.classes] == [12]
+    (group,) = json.loads((small / "run/duplicates.json").read_text())
+    assert group["kind"] == "exact"
+    assert len(group["files"]) == 12
+
+
+MISTAKES = {
+    "0 images": (0, "auto", "no readable image"),
+    "1 image": (1, "auto", "1 image; there must be at least 4"),
+    "more classes than images": (6, "50", "make at most 6"),
+    "a word": (6, "many", "give auto, a number, or a range"),
+    "an empty range": (6, "5-2", "give auto, a number, or a range"),
+}
+
+
+@pytest.mark.parametrize(("n", "classes", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(small, n, classes, said):
+    (small / "photos").mkdir()
+    for i in range(n):
+        picture("red", i).save(small / f"photos/{i}.png")
+    done = bacon(
+        "discover", small / "photos", "-o", small / "run", "--effort", "quick", "--classes", classes
+    )
+    assert isinstance(done.exception, UserError)
+    assert said in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not (small / "run").exists()
+    assert not list(small.glob("*.part"))
+    assert not list(small.glob(".*.part"))
+
+
+def test_fewer_classes_than_the_labels_name_are_refused(small):
+    photos = plant(small / "photos")
+    with pytest.raises(UserError, match="name 2 classes already"):
+        bacon_gcd.discover(photos, small / "run", effort="quick", classes=1)
+
+
+def test_a_folder_that_holds_something_is_not_overwritten(small):
+    photos = plant(small / "photos", n=3, labeled=1)
+    (small / "run").mkdir()
+    (small / "run/mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="already there"):
+        bacon_gcd.discover(photos, small / "run", effort="quick")
+    assert [p.name for p in (small / "run").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(("suffix", "effort"), [(".npy", "normal"), (".parquet", "quick")])
+def test_ready_features_take_the_place_of_a_backbone(small, suffix, effort):
+    photos = plant(small / "photos")
+    ids = sorted(p.relative_to(photos).as_posix() for p in photos.rglob("*.png"))
+    path = small / f"features{suffix}"
+    if suffix == ".npy":
+        np.save(path, vectors_of(ids))
+    else:
+        backward = ids[::-1]
+        values = vectors_of(backward).tolist()
+        pq.write_table(pa.table({"file_name": backward, "vector": values}), path)
+    done = bacon_gcd.discover(photos, small / "run", features=path, effort=effort, classes="3-6")
+    assert [c.count for c in done.run.classes] == [8, 8, 8, 8]
+    assert done.run.config["backbone"] == "vectors"
+
+
+def test_features_that_do_not_fit_the_images_are_named(small):
+    photos = plant(small / "photos", n=3, labeled=1)
+    np.save(small / "f.npy", np.zeros((5, 8)))
+    with pytest.raises(UserError, match=r"f.npy: has shape \(5, 8\); 12 readable images"):
+        bacon_gcd.discover(photos, small / "run", features=small / "f.npy")
+
+
+@pytest.mark.parametrize("planted", [{}, NO_LABELS, ALL_LABELED])
+def test_training_sorts_with_some_none_and_all_labels(small, planted):
+    photos = plant(small / "photos", **planted)
+    done = bacon_gcd.discover(photos, small / "run", effort="normal", backbone="auto")
+    log = (small / "run/log.jsonl").read_text().splitlines()
+    assert json.loads(log[-1])["kind"] == "epoch"
+    assert done.run.config["epochs"] == 20
+    assert bacon("predict", small / "run", photos, "--json").exit_code == 0
+
+
+def test_a_label_on_the_wrong_color_is_suspected_but_stays(small):
+    photos = plant(small / "photos", novel=(), n=12, labeled=10)
+    picture("green", 77).save(photos / "red/wrong.png")
+    done = bacon_gcd.discover(photos, small / "run", effort="quick")
+    wrong = [row for row in done.run.rows if row.suspected]
+    assert [(r.file_name, r.class_name, r.suggested) for r in wrong] == [
+        ("red/wrong.png", "red", "green")
+    ]
+
+
+def test_a_known_class_may_be_called_like_a_novel_one(small):
+    photos = plant(small / "photos", known=("red",), novel=("blue",))
+    (photos / "red").rename(photos / "novel_004")
+    done = bacon_gcd.discover(photos, small / "run", effort="quick", classes=2)
+    assert [c.name for c in done.run.classes] == ["novel_004", "novel_005"]
+    assert done.run.next_novel == 6
+
+
+def test_the_object_shows_and_exports_itself(small):
+    photos = plant(small / "photos", known=("red", "green"), n=4, labeled=2)
+    (photos / "green").rename(photos / "<b>")
+    done = bacon_gcd.discover(photos, small / "run", effort="quick", classes=4)
+    assert done.table.num_rows == 16
+    assert done.report().read_text().lower().startswith("<!doctype html>")
+    assert "&lt;b&gt;" in done._repr_html_()
+    assert "<b>" not in done._repr_html_()
+    done.export(small / "sorted")
+    assert len(list((small / "sorted").rglob("*.png"))) == 16
+
+
+def test_the_backbone_is_named_with_the_command_for_a_better_one(small):
+    photos = plant(small / "photos", n=3, labeled=1)
+    said = []
+    bacon_gcd.discover(photos, small / "run", effort="quick", tell=said.append)
+    assert any("resnet18.pypi_in1k" in s and "bacon weights get vit_base" in s for s in said)
+    assert any("about" in s for s in said)
+
+
+def test_without_weights_the_command_that_gets_them_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("BACON_CACHE", str(tmp_path / "empty"))
+    photos = plant(tmp_path / "photos", n=3, labeled=1)
+    with pytest.raises(UserError, match="bacon weights get"):
+        bacon_gcd.discover(photos, tmp_path / "run")
+
+
+def test_classes_are_read_as_auto_number_or_range():
+    assert parse_classes("auto") is None
+    assert parse_classes("12") == (12, 12)
+    assert parse_classes("5-20") == (5, 20)
