@@ -50,12 +50,7 @@ def sample(names=("cat", "dog", "novel_000"), ids=None, **changes) -> ReportData
         neighbors=np.stack([(np.arange(n) + 1) % n, (np.arange(n) + 2) % n], axis=1),
     )
     known = (True, True, False)
-    classes = [
-        ClassInfo(
-            name, known[c], int((labeled & (class_ids == c)).sum()), int((class_ids == c).sum())
-        )
-        for c, name in enumerate(names)
-    ]
+    classes = [ClassInfo(name, known[c]) for c, name in enumerate(names)]
     values = {
         "title": "What was found",
         "rows": rows,
@@ -80,7 +75,7 @@ def sample_tree() -> ClassTree:
 def two_novel() -> ReportData:
     """One known class and two novel ones that can be joined."""
     data = sample(names=("cat", "novel_000", "novel_001"))
-    classes = [info._replace(known=number == 0) for number, info in enumerate(data.classes)]
+    classes = [replace(info, known=number == 0) for number, info in enumerate(data.classes)]
     tree = ClassTree(data.tree.members, 5, (*data.tree.joins, Join(2, 1, 0.6)))
     return replace(data, classes=classes, tree=tree)
 

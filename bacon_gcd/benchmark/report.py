@@ -37,7 +37,8 @@ def write_run_report(
     data = ReportData(
         title=f"{bench.settings.method} on {bench.settings.dataset}",
         rows=sorted_rows(features, probabilities, bench),
-        classes=class_infos(method, bench),
+        classes=class_infos(bench),
+        estimated_counts=estimated_counts(method),
         thumbnail=lambda row: bench.table.image(int(bench.split.train[row])),
         notes=notes(result),
         scores=[baseline, Score(bench.settings.method, *headline(result))],
@@ -62,18 +63,17 @@ def sorted_rows(features: Tensor, probabilities: Tensor, bench: Workbench) -> Ro
     )
 
 
-def class_infos(method: Method, bench: Workbench) -> list[ClassInfo]:
+def class_infos(bench: Workbench) -> list[ClassInfo]:
     """Known classes under their names, novel ones under ours."""
     task = bench.task
     names = [*bench.class_names[: task.n_known], *novel_names(task.n_classes - task.n_known)]
-    labeled = [*task.labeled_counts, *[0] * (task.n_classes - task.n_known)]
+    return [ClassInfo(name, number < task.n_known) for number, name in enumerate(names)]
+
+
+def estimated_counts(method: Method) -> list[float] | None:
+    """Class sizes as the training estimated them, where it does."""
     counts = getattr(method, "class_counts", None)
-    estimated = [float("nan")] * len(names) if counts is None else counts.tolist()
-    sizes = np.maximum(estimated, labeled)  # at least what is known to be there; NaN stays
-    return [
-        ClassInfo(name, number < task.n_known, labeled[number], float(sizes[number]))
-        for number, name in enumerate(names)
-    ]
+    return None if counts is None else [float(count) for count in counts]
 
 
 def frozen_kmeans(bench: Workbench, *, restarts: int = 10) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -43,6 +44,15 @@ def boxes_of(source: PixelSource) -> Sequence[Box | None]:
         return [None] * len(source)
     parts = [boxes_of(part) for part in source.parts]
     return [parts[p][i] for p, i in zip(source.part_of, source.index, strict=True)]
+
+
+def file_of(source: PixelSource, row: int) -> Path | None:
+    """The file of one row; None where the pixels are in memory."""
+    if isinstance(source, FileSource):
+        return source.root / source.files[row]
+    if isinstance(source, JoinedSource):
+        return file_of(source.parts[int(source.part_of[row])], int(source.index[row]))
+    return None
 
 
 def join(tables: Mapping[str, ImageTable]) -> ImageTable:

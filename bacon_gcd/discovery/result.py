@@ -18,6 +18,7 @@ from bacon_gcd.classes.calibration import Reliability
 from bacon_gcd.classes.number import ClassNumber
 from bacon_gcd.classes.tree import ClassTree, grow_tree
 from bacon_gcd.config import to_toml
+from bacon_gcd.data.joined import file_of
 from bacon_gcd.discovery.duplicates import Twins
 from bacon_gcd.discovery.folder import (
     FoundClass,
@@ -213,8 +214,9 @@ def report_data(
             xy=found.xy,
             neighbors=found.neighbors,
         ),
-        classes=[ClassInfo(c.name, c.known, c.labeled, c.count) for c in found_classes(found)],
+        classes=[ClassInfo(c.name, c.known) for c in found_classes(found)],
         thumbnail=table.image,
+        file=lambda row: file_of(table.source, row),
         notes=notes(settings, found),
         suspected=suspected,
         duplicates=[Duplicate(t.rows, t.kind) for t in found.twins],

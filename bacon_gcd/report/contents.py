@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,16 +32,21 @@ class Rows:
     """(N,) in 0..1, how sure the class is; NaN = unknown."""
     known_probability: FloatArray | None = None
     """(N,) in 0..1, how likely the class is a known one; 1 for labeled images."""
+    second_choice: IntArray | None = None
+    """(N,) position of the class that comes next, -1 = none."""
+    nearest_known: IntArray | None = None
+    """(N,) position of the most similar known class, -1 = none."""
     outlier: BoolArray | None = None
     """(N,) the image looks like none of the classes."""
     xy: FloatArray | None = None
-    """(N, 2) place on the map."""
+    """(N, 2) coordinates on the map."""
     neighbors: IntArray | None = None
     """(N, K) rows of the most similar images, nearest first; -1 = none."""
 
     def __post_init__(self) -> None:
-        columns = (self.class_ids, self.labeled, self.confidence, self.known_probability)
-        for column in (*columns, self.outlier, self.xy, self.neighbors):
+        first = (self.class_ids, self.labeled, self.confidence, self.known_probability)
+        second = (self.second_choice, self.nearest_known, self.outlier, self.xy, self.neighbors)
+        for column in (*first, *second):
             if column is not None and len(column) != len(self.ids):
                 raise ValueError("every column has one entry per image")
 
@@ -47,13 +54,25 @@ class Rows:
         return len(self.ids)
 
 
-class ClassInfo(NamedTuple):
-    """One class, known or newly found, and its size."""
+@dataclass(frozen=True)
+class ClassInfo:
+    """One class, known or newly found. Its size is the number of rows that were sorted into it."""
 
     name: str
     known: bool
-    labeled: int
-    estimated: float
+    _: KW_ONLY
+    purity: float | None = None
+    """0..1, estimated share of its images that belong together."""
+    precision: float | None = None
+    """0..1, estimated share of the images put into this known class that belong to it."""
+    recall: float | None = None
+    """0..1, estimated share of the images of this known class that were put into it."""
+    nearest_known: str = ""
+    """Name of the known class it looks most like."""
+    second_choice: str = ""
+    """Name of the class that most of its images would go to otherwise."""
+    suggested_names: Sequence[tuple[str, float]] = ()
+    """(name, confidence in 0..1) proposed for a new class, best first; never applied."""
 
 
 class Score(NamedTuple):
@@ -63,6 +82,44 @@ class Score(NamedTuple):
     all: float | None
     old: float | None
     new: float | None
+
+
+class Share(NamedTuple):
+    """An estimated share in 0..1 and its 95 % interval, where there is one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How many unlabeled images are right, estimated from known classes held out as if new."""
+
+    accuracy: Share
+    """Over all unlabeled images, known and new classes together."""
+    known_recall: Share | None = None
+    """Of the images of known classes: found again in their class."""
+    known_precision: Share | None = None
+    """Of the images put into a known class: belong to it."""
+    new_recall: Share | None = None
+    """Of the images of new classes: put into the new class that is theirs."""
+    new_precision: Share | None = None
+    """Of the images put into a new class: belong to it."""
+    n_images: int = 0
+    """Labeled images it was measured on."""
+    n_classes: int = 0
+    """Known classes that were held out as if new."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What became of the files that were not sorted. Files in = sorted + set aside + ignored."""
+
+    set_aside: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> number of files that could not be used."""
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    """Kind, such as ".txt" or "hidden" -> number of files that are no images."""
 
 
 class Suspect(NamedTuple):
@@ -89,8 +146,16 @@ class ReportData:
     classes: Sequence[ClassInfo]
     thumbnail: Callable[[int], Image.Image]
     """Row -> its picture, any size."""
+    file: Callable[[int], Path | None] | None = None
+    """Row -> its file, None where it is none; the page links to it by a relative path."""
     notes: Sequence[str] = ()
     """Further sentences of the summary."""
+    expected: Expected | None = None
+    chosen: Sequence[str] = ()
+    """Sentences: which way of sorting was chosen, by which evidence."""
+    inputs: Inputs | None = None
+    estimated_counts: Sequence[float] | None = None
+    """(C,) class sizes as the training estimated them; NaN = none for this class."""
     scores: Sequence[Score] | None = None
     """The baseline first; only where the truth is known."""
     scored_on: str = "test images"
@@ -109,6 +174,19 @@ class ReportData:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ids = self.rows.class_ids
+        ids, counts = self.rows.class_ids, self.estimated_counts
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self.classes):
             raise ValueError("a class id is not a position in classes")
+        if counts is not None and len(counts) != len(self.classes):
+            raise ValueError("estimated_counts has one entry per class")
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """(C,) images sorted into each class, labeled ones included."""
+        return np.bincount(self.rows.class_ids, minlength=len(self.classes))
+
+    @cached_property
+    def labeled_sizes(self) -> IntArray:
+        """(C,) how many of them came with a label."""
+        labeled = self.rows.class_ids[self.rows.labeled]
+        return np.bincount(labeled, minlength=len(self.classes))

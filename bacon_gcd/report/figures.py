@@ -1,17 +1,16 @@
-"""Figures: class sizes, the map of all images, training curves."""
+"""Figures: class sizes, colors and symbols of classes, training curves."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from bacon_gcd.report.choices import by_size
-from bacon_gcd.report.contents import FloatArray, IntArray, ReportData
+from bacon_gcd.report.contents import ReportData
 
 # Eight colors that people with any kind of color vision can tell apart (after Okabe and Ito 2008;
 # yellow darkened to be seen on white). Classes beyond eight repeat them with another symbol.
@@ -23,25 +22,61 @@ SYMBOLS = ("circle", "square", "triangle-up", "cross", "x", "star")
 MARKS = "●■▲✚✖★"  # the same symbols for the legend
 
 
+# What each term of the loss asks for, for readers who do not know the method.
+TERMS = {
+    "contrast/unsupervised": "views of one image alike",
+    "contrast/supervised": "labeled images of one class alike",
+    "contrast/advice": "images of one likely class alike",
+    "classify/supervised": "labeled images in their class",
+    "classify/distill": "views of one image in one class",
+    "classify/pairs": "neighbors in one class",
+    "classify/confident": "sure images stay in their class",
+    "classify/mixed": "mixed images in the mixed class",
+    "classify/prior": "class sizes as expected",
+    "balanced/supervised": "labeled images in their class, balanced",
+    "balanced/confident": "sure images stay in their class, balanced",
+}
+SCORES = {"all": "all classes", "old": "known classes", "new": "new classes"}
+
+
 class Bar(NamedTuple):
     """One class of the size chart; widths in percent of the largest class."""
 
     class_id: int
+    size: int
     labeled: int
-    estimated: int
+    width: float
     labeled_width: float
-    estimated_width: float
 
 
 def class_size_bars(data: ReportData) -> list[Bar]:
-    """Labeled and estimated size of every class, the largest first."""
-    largest = max([max(c.estimated, c.labeled) for c in data.classes], default=0) or 1
+    """How many images were sorted into every class, the largest class first."""
+    largest = max(data.sizes.tolist(), default=0) or 1
     bars = []
     for number in by_size(data):
-        _, _, labeled, estimated = data.classes[number]
-        widths = (round(100 * size / largest, 2) for size in (labeled, estimated))
-        bars.append(Bar(number, labeled, round(estimated), *widths))
+        size, labeled = int(data.sizes[number]), int(data.labeled_sizes[number])
+        widths = (round(100 * n / largest, 2) for n in (size, labeled))
+        bars.append(Bar(number, size, labeled, *widths))
     return bars
+
+
+class Estimate(NamedTuple):
+    """Size of one class as the training estimated it, beside what was sorted in."""
+
+    class_id: int
+    estimated: int | None
+    size: int
+
+
+def estimates(data: ReportData) -> list[Estimate]:
+    """The estimated distribution, the largest class first; empty where there is none."""
+    if data.estimated_counts is None:
+        return []
+    counts = [round(float(n)) if math.isfinite(n) else None for n in data.estimated_counts]
+    if all(n is None for n in counts):
+        return []
+    order = sorted(range(len(counts)), key=lambda c: -(counts[c] or 0))
+    return [Estimate(c, counts[c], int(data.sizes[c])) for c in order]
 
 
 def class_style(class_id: int) -> dict[str, str]:
@@ -49,51 +84,6 @@ def class_style(class_id: int) -> dict[str, str]:
     shape = class_id // len(COLORS) % len(SYMBOLS)
     color = COLORS[class_id % len(COLORS)]
     return {"color": color, "symbol": SYMBOLS[shape], "mark": MARKS[shape]}
-
-
-def map_columns(data: ReportData, shown: IntArray) -> dict[str, list[Any]]:
-    """What the page's script needs of every shown image, as columns of plain values.
-
-    Places on the map are scaled to 0..1000 on both axes; neighbors are positions in `shown`, and
-    those that are not shown are left out.
-    """
-    rows = data.rows
-    columns: dict[str, list[Any]] = {
-        "class_id": rows.class_ids[shown].tolist(),
-        "labeled": rows.labeled[shown].astype(int).tolist(),
-    }
-    if rows.confidence is not None:
-        columns["confidence"] = _plain(rows.confidence[shown], digits=3)
-    if rows.known_probability is not None:
-        columns["known_probability"] = _plain(rows.known_probability[shown], digits=4)
-    if rows.outlier is not None:
-        columns["outlier"] = rows.outlier[shown].astype(int).tolist()
-    if rows.xy is not None:
-        x, y = _scaled(np.asarray(rows.xy)).T
-        columns |= {"x": _plain(x[shown], digits=1), "y": _plain(y[shown], digits=1)}
-    if rows.neighbors is not None:
-        columns["neighbors"] = _neighbors(rows.neighbors, shown)
-    return columns
-
-
-def _plain(values: FloatArray, *, digits: int) -> list[float | None]:
-    """Rounded numbers, None for what is not finite: JSON has no NaN."""
-    return [round(float(v), digits) if np.isfinite(v) else None for v in values]
-
-
-def _scaled(xy: FloatArray) -> FloatArray:
-    finite = xy[np.isfinite(xy).all(axis=1)]
-    if len(finite) == 0:
-        return xy
-    low, span = finite.min(axis=0), np.ptp(finite, axis=0)
-    scaled: FloatArray = 1000 * (xy - low) / np.where(span > 0, span, 1.0)
-    return scaled
-
-
-def _neighbors(neighbors: IntArray, shown: IntArray) -> list[list[int]]:
-    position = np.full(len(neighbors) + 1, -1)  # the last entry answers for neighbor -1
-    position[shown] = np.arange(len(shown))
-    return [[int(p) for p in position[near] if p >= 0] for near in neighbors[shown]]
 
 
 def read_log(path: Path, kind: str = "epoch") -> list[dict[str, Any]]:
@@ -118,28 +108,39 @@ def training_curves(epochs: Sequence[Mapping[str, Any]]) -> str | None:
     scored = [e for e in epochs if e.get("test")]
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots(1, 2 if scored else 1, squeeze=False)[0]
-    _draw(axes[0], epochs, "terms", title="Loss terms, mean of each epoch")
+    _draw(axes[0], epochs, "terms", title="Training loss, lower is better", words=TERMS)
     if scored:
-        _draw(axes[1], scored, "test", title="Test accuracy in percent")
+        _draw(axes[1], scored, "test", title="Test accuracy in percent", words=SCORES)
     return _svg(figure)
 
 
-def _draw(axes: Any, epochs: Sequence[Mapping[str, Any]], block: str, *, title: str) -> None:
+def _draw(
+    axes: Any,
+    epochs: Sequence[Mapping[str, Any]],
+    block: str,
+    *,
+    title: str,
+    words: Mapping[str, str],
+) -> None:
     """One line per number of the block, told apart by color and by dashes."""
-    names = dict.fromkeys(n for e in epochs for n, v in e[block].items() if _is_number(v))
+    names = dict.fromkeys(n for e in epochs for n, v in e.get(block, {}).items() if _is_number(v))
     for number, name in enumerate(names):
-        points = [(e["epoch"], e[block][name]) for e in epochs if _is_number(e[block].get(name))]
+        values = [(e["epoch"], e.get(block, {}).get(name)) for e in epochs]
+        points = [(epoch, value) for epoch, value in values if _is_number(value)]
         style = {"color": COLORS[number % len(COLORS)], "linestyle": ("-", "--", ":")[number % 3]}
-        axes.plot(*zip(*points, strict=True), label=name, marker=".", markersize=3, **style)
+        label = f"{words[name]} ({name})" if name in words else name
+        axes.plot(*zip(*points, strict=True), label=label, marker=".", markersize=3, **style)
     axes.set_title(title, fontsize=10)
-    axes.set_xlabel("epoch")
+    axes.set_xlabel("epoch (one pass over the images)")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(fontsize=7, frameon=False)
+    if names:
+        axes.legend(fontsize=7, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """A finite number: a run that failed logs NaN, which is no point of a curve."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _svg(figure: Any) -> str:

@@ -2,121 +2,127 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import unicodedata
 from collections.abc import Iterator, Mapping
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
-import plotly.offline
 from markupsafe import Markup
 
 from bacon_gcd import __version__
-from bacon_gcd.report import choices, figures, sprites, summary, tree
+from bacon_gcd.report import choices, columns, figures, quality, sprites, summary, tree
 from bacon_gcd.report.contents import ReportData
+from bacon_gcd.report.text import visible, without_folders
 from bacon_gcd.system.files import write_atomic
 
-__all__ = ["ReportData", "render", "write_report"]
+__all__ = ["ReportData", "render", "visible", "write_report"]
 
-JOINERS = "\u200c\u200d"  # invisible, but scripts and emoji are spelled with them
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pillow", "plotly")
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pillow")
+SCRIPTS = ("images.js", "detail.js", "gallery.js", "map.js", "choose.js", "page.js")
 
 
 def write_report(data: ReportData, path: Path | str) -> Path:
-    """Write the page, whole or not at all."""
-    write_atomic(Path(path), render(data).encode())
-    return Path(path)
+    """Write the page, whole or not at all; links to images are relative to its folder."""
+    path = Path(path)
+    write_atomic(path, render(data, folder=path.parent).encode())
+    return path
 
 
-def render(data: ReportData) -> str:
-    """The page as HTML. The same data give the same text."""
+def render(data: ReportData, *, folder: Path | None = None) -> str:
+    """The page as HTML. The same data give the same text.
+
+    folder: where the page will be, for links to the images; None: no links.
+    """
     galleries = choices.galleries(data)
-    listed = _listed(data)
-    faces = tree.faces(data)
-    wanted = [*listed["rows"], *(row for gallery in galleries for row in gallery.rows)]
-    wanted += [*faces.values(), *tree.near_any_line(data).tolist()]
-    shown = choices.shown_rows(data, wanted)
-    place = {int(row): number for number, row in enumerate(shown)}
-    sheets = sprites.make_sprites(data.thumbnail, shown.tolist())
+    lists = Lists.of(data)
+    shown = choices.shown_rows(data, _wanted(data, galleries, lists))
+    listed = choices.listed_rows(data, shown)
+    thumbnails = sprites.make_sprites(data.thumbnail, shown.tolist())
     return _template().render(
         data=data,
         galleries=galleries,
-        **{name: entries for name, entries in listed.items() if name != "rows"},
-        bars=figures.class_size_bars(data),
-        styles=[figures.class_style(c) for c in range(len(data.classes))],
-        place=place,
-        faces=faces,
-        drawing=data.tree and tree.draw(data.tree, len(data.classes)),
-        sides=tree.sides(data),
+        example_of={gallery.class_id: gallery.example for gallery in galleries},
+        lists=lists,
+        tile_of={int(row): number for number, row in enumerate(shown)},
         n_shown=len(shown),
-        sentences=summary.sentences(data),
-        tiles=summary.tiles(data),
-        settings=list(_flat(data.settings)),
-        versions=versions(),
-        grid=sprites.GRID,
-        tile=sheets.tile,
-        sheets=[Markup(uri) for uri in sheets.data_uris()],  # noqa: S704  base64 of our own making
-        training=Markup(data.training) if data.training else None,  # noqa: S704  drawn by figures.py
-        payload=script_json(_payload(data, shown, place)),
-        css=_part("page.css"),
-        choose=_part("choose.js"),
-        js=_part("page.js"),
-        plotly=Markup(plotly.offline.get_plotlyjs()) if data.rows.xy is not None else "",  # noqa: S704
+        n_listed=len(listed),
+        **_figures(data),
+        **_words(data),
+        **_inlined(data, thumbnails),
+        payload=columns.script_element(columns.payload(data, shown, listed, folder)),
     )
 
 
-def _listed(data: ReportData) -> dict[str, Any]:
-    """The lists of the page, cut to a length one can look through, and the rows they need."""
-    uncertain = choices.uncertain(data)
-    suspected = data.suspected and data.suspected[: choices.MAX_LISTED]
-    duplicates = data.duplicates and data.duplicates[: choices.MAX_LISTED]
-    rows = [
-        *(uncertain or ()),
-        *(suspect.row for suspect in suspected or ()),
-        *(row for group in duplicates or () for row in group.rows),
-    ]
-    lists = {"uncertain": uncertain, "suspected": suspected, "duplicates": duplicates}
-    return lists | {"rows": rows}
+class Lists(NamedTuple):
+    """The lists of the page, cut to a length one can look through."""
+
+    uncertain: list[int] | None
+    suspected: Any
+    duplicates: Any
+
+    @classmethod
+    def of(cls, data: ReportData) -> Lists:
+        """The first entries of each."""
+        suspected = data.suspected and data.suspected[: choices.MAX_LISTED]
+        duplicates = data.duplicates and data.duplicates[: choices.MAX_LISTED]
+        return cls(choices.uncertain(data), suspected, duplicates)
+
+    @property
+    def rows(self) -> list[int]:
+        """All rows they show."""
+        return [
+            *(self.uncertain or ()),
+            *(suspect.row for suspect in self.suspected or ()),
+            *(row for group in self.duplicates or () for row in group.rows),
+        ]
 
 
-def _payload(data: ReportData, shown: Any, place: dict[int, int]) -> dict[str, Any]:
-    """What the script of the page works on."""
-    classes = [
-        {"name": visible(c.name), "known": c.known, **figures.class_style(number)}
-        for number, c in enumerate(data.classes)
-    ]
-    ids = [visible(str(data.rows.ids[row])) for row in shown]
-    found = tree.sides(data)
+def _wanted(data: ReportData, galleries: list[choices.Gallery], lists: Lists) -> list[int]:
+    """Rows that need a thumbnail, whichever others get one."""
+    in_classes = [row for gallery in galleries for row in gallery.rows]
+    in_tree = [*tree.examples(data).values(), *tree.near_any_threshold(data).tolist()]
+    return [*lists.rows, *in_classes, *in_tree]
+
+
+def _figures(data: ReportData) -> dict[str, Any]:
+    """What is drawn without a script."""
     return {
-        "classes": classes,
-        "ids": ids,
-        "tree": tree.tree_columns(data, place),
-        "sides": found and found._asdict(),
-        **figures.map_columns(data, shown),
+        "bars": figures.class_size_bars(data),
+        "estimates": figures.estimates(data),
+        "examples": tree.examples(data),
+        "drawing": data.tree and tree.draw(data.tree, len(data.classes)),
+        "sides": tree.sides(data),
+        "training": Markup(data.training) if data.training else None,  # noqa: S704  by figures.py
     }
 
 
-def script_json(value: Any) -> Markup:
-    """JSON that cannot end the script element it stands in, nor open a comment."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    safe = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return Markup(safe)  # noqa: S704
+def _words(data: ReportData) -> dict[str, Any]:
+    """What is told; absolute paths of the machine are cut to their last name."""
+    quarantine = data.quarantine
+    return {
+        "sentences": [without_folders(each) for each in summary.sentences(data)],
+        "tiles": summary.tiles(data),
+        "meters": quality.expected_meters(data.expected),
+        "how_measured": quality.how_measured(data.expected),
+        "chosen": [without_folders(each) for each in data.chosen],
+        "inputs": summary.inputs_of(data),
+        "quarantine": quarantine and [(f, without_folders(why)) for f, why in quarantine[:1000]],
+        "settings": [(name, without_folders(value)) for name, value in _flat(data.settings)],
+        "versions": versions(),
+    }
 
 
-def visible(text: str) -> str:
-    r"""Text whose every character can be seen: controls, lone surrogates and marks that turn the
-    writing direction (as in a file that pretends to be another) show as \u202e."""
-    hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-
-    def seen(char: str) -> str:
-        if unicodedata.category(char) not in hidden or char in JOINERS:
-            return char
-        return f"\\u{ord(char):04x}"
-
-    return "".join(map(seen, text))
+def _inlined(data: ReportData, thumbnails: sprites.Sprites) -> dict[str, Any]:
+    """Stylesheet, scripts and thumbnails, as they are."""
+    return {
+        "css": _part("page.css"),
+        "scripts": [_part(name) for name in SCRIPTS],
+        "grid": sprites.GRID,
+        "tile": thumbnails.tile,
+        "sheets": [Markup(uri) for uri in thumbnails.data_uris()],  # noqa: S704  our own base64
+    }
 
 
 def versions() -> dict[str, str]:
@@ -153,7 +159,13 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["percent"] = summary.percent
+    environment.filters |= {"percent": summary.percent, "number": "{:,}".format}
+    environment.globals |= {
+        "class_facts": quality.class_facts,
+        "name_proposals": quality.name_proposals,
+        "has_proposals": quality.has_proposals,
+        "share": quality.share,
+    }
     return environment.get_template("page.html")
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from bacon_gcd.report.contents import ReportData
+from bacon_gcd.report.contents import Inputs, ReportData
+from bacon_gcd.report.quality import expected_sentences, interval, share
+from bacon_gcd.report.text import without_folders
 
 DOUBTFUL = 0.5  # confidence below which an image is worth a look
 
@@ -21,13 +26,14 @@ class Tile(NamedTuple):
 def sentences(data: ReportData) -> list[str]:
     """The summary, most important first; the parts that are missing say nothing."""
     if len(data.rows) == 0:
-        return ["There are no images in this run.", *data.notes]
-    parts = (_found(data), _labels(data), _sizes(data), _scores(data), _sureness(data))
-    return [*filter(None, parts), *data.notes, *filter(None, [_problems(data)])]
+        return ["There are no images in this run.", *data.notes, *filter(None, [_inputs(data)])]
+    found = [_found(data), _labels(data), *expected_sentences(data.expected), _scores(data)]
+    found += [_sizes(data), _sureness(data), *data.notes, _inputs(data), _problems(data)]
+    return [sentence for sentence in found if sentence]
 
 
 def tiles(data: ReportData) -> list[Tile]:
-    """Large numbers for the head of the page."""
+    """Large numbers for the top of the page."""
     n_known = sum(c.known for c in data.classes)
     found = [
         Tile(f"{len(data.rows):,}", "images"),
@@ -35,11 +41,20 @@ def tiles(data: ReportData) -> list[Tile]:
         Tile(f"{n_known:,}", "known classes"),
         Tile(f"{len(data.classes) - n_known:,}", "newly found classes"),
     ]
-    if data.scores:
-        found.append(Tile(percent(data.scores[-1].all), f"right, {data.scores[-1].name}"))
-    elif (median := _median_confidence(data)) is not None:
-        found.append(Tile(f"{median:.0%}", "median confidence"))
-    return found
+    return [*found, *_rightness(data)]
+
+
+def _rightness(data: ReportData) -> list[Tile]:
+    """Measured accuracy; else the expected one; else how sure the answers are."""
+    if data.scores and is_number(data.scores[-1].all):
+        return [Tile(percent(data.scores[-1].all), f"right, {data.scores[-1].name}")]
+    if data.expected is not None and is_number(data.expected.accuracy.value):
+        ends = interval(data.expected.accuracy)
+        text = "expected to be right" + (f", {ends}" if ends else "")
+        return [Tile(share(data.expected.accuracy.value), text)]
+    if (median := _median_confidence(data)) is not None:
+        return [Tile(f"{median:.0%}", "median confidence")]
+    return []
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
@@ -50,7 +65,12 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 def percent(value: float | None) -> str:
     """Percent with one decimal; a dash where there is none."""
-    return "–" if value is None else f"{value:.1f}%"
+    return f"{value:.1f}%" if value is not None and math.isfinite(value) else "–"
+
+
+def is_number(value: float | None) -> bool:
+    """Neither missing nor NaN."""
+    return value is not None and math.isfinite(value)
 
 
 def _found(data: ReportData) -> str:
@@ -79,22 +99,24 @@ def _labels(data: ReportData) -> str:
 def _sizes(data: ReportData) -> str:
     if len(data.classes) < 2:
         return ""
-    large = max(data.classes, key=lambda c: c.estimated)
-    small = min(data.classes, key=lambda c: c.estimated)
+    large, small = int(data.sizes.argmax()), int(data.sizes.argmin())
     return (
-        f"The largest class is “{large.name}” with about {large.estimated:,.0f} images, "
-        f"the smallest “{small.name}” with about {small.estimated:,.0f}."
+        f"The largest class is “{data.classes[large].name}” with "
+        f"{count(int(data.sizes[large]), 'image')}, the smallest “{data.classes[small].name}” "
+        f"with {count(int(data.sizes[small]), 'image')}."
     )
 
 
 def _scores(data: ReportData) -> str:
-    if not data.scores or (accuracy := data.scores[-1].all) is None:
+    if not data.scores or not is_number(data.scores[-1].all):
         return ""
-    text = f"{data.scores[-1].name} is right for {percent(accuracy)} of the {data.scored_on}"
-    baseline = data.scores[0]
-    if len(data.scores) < 2 or baseline.all is None:
+    best, baseline = data.scores[-1], data.scores[0]
+    text = f"{best.name} is right for {percent(best.all)} of the {data.scored_on}"
+    if len(data.scores) < 2 or best.all is None or baseline.all is None:
         return f"{text}."
-    points = accuracy - baseline.all
+    points = best.all - baseline.all
+    if not math.isfinite(points):
+        return f"{text}."
     compared = "more" if points >= 0 else "less"
     return f"{text}, {abs(points):.1f} points {compared} than {baseline.name}."
 
@@ -112,11 +134,46 @@ def _sureness(data: ReportData) -> str:
     if median is None or data.rows.confidence is None:
         return ""
     doubtful = int((data.rows.confidence[~data.rows.labeled] < DOUBTFUL).sum())
-    text = f"Half of the unlabeled images were placed with a confidence of {median:.0%} or more"
+    least = min(median, 0.99)  # "100% or more" is none
+    text = f"Half of the unlabeled images were sorted with a confidence of {least:.0%} or more"
     if doubtful == 0:
         return f"{text}, none below {DOUBTFUL:.0%}."
     look = "is worth a look" if doubtful == 1 else "are worth a look"
     return f"{text}; {count(doubtful, 'image')} below {DOUBTFUL:.0%} {look}."
+
+
+def _inputs(data: ReportData) -> str:
+    """Files in = sorted + set aside + ignored."""
+    told = inputs_of(data)
+    if told is None or not (told.set_aside or told.ignored):
+        return ""
+    n_aside, n_ignored = sum(told.set_aside.values()), sum(told.ignored.values())
+    parts = [f"{_were(len(data.rows))} sorted"]
+    if n_aside:
+        parts.append(f"{_were(n_aside)} set aside ({_kinds(told.set_aside)})")
+    if n_ignored:
+        parts.append(f"{_were(n_ignored)} ignored ({_kinds(told.ignored)})")
+    total = len(data.rows) + n_aside + n_ignored
+    return f"Of {total:,} files, {', '.join(parts[:-1])} and {parts[-1]}."
+
+
+def _were(number: int) -> str:
+    return f"{number:,} {'was' if number == 1 else 'were'}"
+
+
+def inputs_of(data: ReportData) -> Inputs | None:
+    """As given, or counted from the list of files that were set aside."""
+    if data.inputs is None and data.quarantine:
+        return Inputs(set_aside=Counter(without_folders(why) for _, why in data.quarantine))
+    return data.inputs
+
+
+def _kinds(counts: Mapping[str, int], *, most: int = 4) -> str:
+    """The most frequent kinds with their numbers: 12 truncated, 3 zero bytes."""
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    told = [f"{number:,} {kind}" for kind, number in ordered[:most]]
+    others = sum(number for _, number in ordered[most:])
+    return ", ".join([*told, *([f"{others:,} others"] if others else [])])
 
 
 def _problems(data: ReportData) -> str:
@@ -125,7 +182,6 @@ def _problems(data: ReportData) -> str:
         (outliers, "image that fits no class", "images that fit no class"),
         (len(data.suspected or ()), "suspected label error", None),
         (len(data.duplicates or ()), "group of duplicates", "groups of duplicates"),
-        (len(data.quarantine or ()), "file that could not be read", "files that could not be read"),
     ]
     named = [count(n, one, many) for n, one, many in found if n]
     return f"Also found: {', '.join(named)}." if named else ""

@@ -1,4 +1,4 @@
-"""The tree of classes and the line between known and novel, as the page draws and counts them."""
+"""The tree of classes and the threshold between known and new, as the page draws them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bacon_gcd.classes.tree import ClassTree, Join
-from bacon_gcd.report.contents import IntArray, ReportData
+from bacon_gcd.report.contents import FloatArray, IntArray, ReportData
 
 MOST_ROWS = 60  # parts that are drawn; what joins earlier is drawn as one
 N_BINS = 20
@@ -50,9 +50,20 @@ def draw(tree: ClassTree, n_classes: int) -> Drawing:
     first = next(k for k in range(len(tree.joins) + 1) if len(_ends(tree.joins[k:])) <= MOST_ROWS)
     joins = tree.joins[first:]
     order = _in_order(joins)
-    home, belongs = tree.hearts(n_classes), tree.hearts(tree.n_parts - first)
-    sizes = np.bincount(belongs, tree.sizes(), minlength=tree.n_parts)
-    leaves = [Leaf(p, int(home[p]), p >= n_classes, int(sizes[p])) for p in order]
+    leaves = _leaves(tree, order, n_classes=n_classes, n_drawn=tree.n_parts - first)
+    strokes, stems = _strokes(joins, order, first)
+    return Drawing(leaves, strokes, stems, len(joins) + 1, first)
+
+
+def _leaves(tree: ClassTree, order: Sequence[int], *, n_classes: int, n_drawn: int) -> list[Leaf]:
+    """Each drawn part with its size and the class it belongs to in this run."""
+    class_of, drawn_in = tree.hearts(n_classes), tree.hearts(n_drawn)
+    sizes = np.bincount(drawn_in, tree.sizes(), minlength=tree.n_parts)
+    return [Leaf(p, int(class_of[p]), p >= n_classes, int(sizes[p])) for p in order]
+
+
+def _strokes(joins: Sequence[Join], order: Sequence[int], first: int) -> tuple[list[Stroke], str]:
+    """A bracket per join, from right to left, and the lines on to the left edge."""
     height = {part: row + 0.5 for row, part in enumerate(order)}
     width = len(joins) + 1
     reach = dict.fromkeys(order, width)
@@ -63,8 +74,7 @@ def draw(tree: ClassTree, n_classes: int) -> Drawing:
         strokes.append(Stroke(first + number, path))
         height[kept], reach[kept] = (height[kept] + height[gone]) / 2, at
     tops = _ends(joins) - {join.gone for join in joins}
-    stems = "".join(f"M{reach[part]} {height[part]}H0" for part in sorted(tops))
-    return Drawing(leaves, strokes, stems, width, first)
+    return strokes, "".join(f"M{reach[part]} {height[part]}H0" for part in sorted(tops))
 
 
 def _ends(joins: Sequence[Join]) -> set[int]:
@@ -79,7 +89,7 @@ def _in_order(joins: Sequence[Join]) -> list[int]:
     return [part for block in blocks.values() for part in block]
 
 
-def faces(data: ReportData) -> dict[int, int]:
+def examples(data: ReportData) -> dict[int, int]:
     """Part -> the row that shows it best: the surest one."""
     if data.tree is None:
         return {}
@@ -89,16 +99,16 @@ def faces(data: ReportData) -> dict[int, int]:
     return dict(zip(data.tree.members[order].tolist(), order.tolist(), strict=True))
 
 
-def tree_columns(data: ReportData, place: dict[int, int]) -> dict[str, Any] | None:
-    """What the script needs to cut the tree; faces are numbers of thumbnails, -1 = none."""
+def tree_columns(data: ReportData, number_of: dict[int, int]) -> dict[str, Any] | None:
+    """What the script needs to cut the tree; examples are numbers of thumbnails, -1 = none."""
     if data.tree is None:
         return None
-    shown = faces(data)
+    shown = examples(data)
     parts = range(data.tree.n_parts)
     return {
         "sizes": data.tree.sizes().tolist(),
         "joins": [[join.kept, join.gone] for join in data.tree.joins],
-        "faces": [place.get(shown.get(part, -1), -1) for part in parts],
+        "examples": [number_of.get(shown.get(part, -1), -1) for part in parts],
     }
 
 
@@ -118,7 +128,7 @@ class Sides(NamedTuple):
 
 
 def sides(data: ReportData) -> Sides | None:
-    """None where there is no line to move: without both kinds of classes, or nothing unlabeled."""
+    """None where no threshold can be moved: without both kinds of classes, or nothing unlabeled."""
     kinds = np.array([c.known for c in data.classes], dtype=bool)
     free = np.flatnonzero(~data.rows.labeled)
     if data.rows.known_probability is None or kinds.all() or not kinds.any() or not len(free):
@@ -126,25 +136,31 @@ def sides(data: ReportData) -> Sides | None:
     share = np.nan_to_num(data.rows.known_probability[free])
     counts = np.histogram(share, bins=N_BINS, range=(0, 1))[0]
     now = kinds[data.rows.class_ids[free]]
-    then = [share >= step / STEPS for step in range(STEPS + 1)]
+    n_known = int(now.sum())
     return Sides(
         (100 * counts / counts.max()).round(1).tolist(),
         counts.tolist(),
-        int(now.sum()),
-        [int(known.sum()) for known in then],
-        [int((known & ~now).sum()) for known in then],
-        [int((now & ~known).sum()) for known in then],
+        n_known,
+        _at_least(share),
+        _at_least(share[~now]),
+        [n_known - stay for stay in _at_least(share[now])],
     )
 
 
-def near_any_line(data: ReportData, *, per_line: int = 2) -> IntArray:
-    """Rows that are worth a thumbnail, wherever the line is drawn."""
+def _at_least(share: FloatArray) -> list[int]:
+    """How many shares reach each threshold 0.00, 0.01, ..., 1.00."""
+    below = np.searchsorted(np.sort(share), np.arange(STEPS + 1) / STEPS)
+    return [int(number) for number in len(share) - below]
+
+
+def near_any_threshold(data: ReportData, *, per_step: int = 2) -> IntArray:
+    """Rows that are worth a thumbnail, whichever threshold is chosen."""
     if sides(data) is None or data.rows.known_probability is None:
         return np.empty(0, dtype=np.int64)
     free = np.flatnonzero(~data.rows.labeled)
     share = np.nan_to_num(data.rows.known_probability[free])
-    lines = np.linspace(0, 1, STEPS + 1)
+    thresholds = np.linspace(0, 1, STEPS + 1)
     order = np.argsort(share, kind="stable")
-    at = np.searchsorted(share[order], lines)[:, None] + np.arange(-per_line, per_line)
+    at = np.searchsorted(share[order], thresholds)[:, None] + np.arange(-per_step, per_step)
     rows: IntArray = free[order[np.unique(at.clip(0, len(free) - 1))]]
     return rows

@@ -46,7 +46,7 @@ class Watched:
     def open(self, path: Path):
         self.page.goto(path.as_uri())
         self.page.wait_for_function(
-            "!document.querySelector('#plot') || document.querySelector('#plot').data"
+            "!document.querySelector('#plot') || document.querySelector('#plot').dataset.points"
         )
         return self.page
 

@@ -342,7 +342,7 @@ def test_real_images_are_added_by_the_command(small, real_page):
     told = {row["file_name"]: row for row in predict(small / "grown", small / "new")}
     for row in grown.rows[-4:]:
         assert told[row.file_name.removeprefix("added-1/")]["class"] == row.class_name
-    assert (small / "grown/report.html").stat().st_size > 1e6
+    assert "</html>" in (small / "grown/report.html").read_text()
 
 
 def test_a_run_whose_images_changed_is_not_added_to(small, planted):

@@ -1,0 +1,55 @@
+"""Text that is safe to show: no invisible characters, no markup, no folders of the machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+from markupsafe import Markup
+
+JOINERS = "\u200c\u200d"  # invisible, but scripts and emoji are spelled with them
+HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+QUOTED_PATH = re.compile(r"""(['"])((?:/|[A-Za-z]:[\\/]|\\\\).*?)\1""")
+BARE_PATH = re.compile(r"(?<![\w.:/~<…-])(?:/[^\s/'\"<>]+|[A-Za-z]:[\\/][^\s'\"<>]*)[^\s'\"<>,;)]*")
+
+
+def visible(text: str) -> str:
+    r"""Text whose every character can be seen: controls, lone surrogates and marks that turn the
+    writing direction (as in a file that pretends to be another) show as \u202e."""
+    if text.isprintable():
+        return text
+    return "".join(map(_seen, text))
+
+
+def _seen(char: str) -> str:
+    if unicodedata.category(char) not in HIDDEN or char in JOINERS:
+        return char
+    return f"\\u{ord(char):04x}"
+
+
+def without_folders(text: str) -> str:
+    """The same text with every absolute path cut to its last name: …/photos."""
+    if _is_absolute(text):
+        return _last_name(text)
+    quoted = QUOTED_PATH.sub(lambda m: f"{m[1]}{_last_name(m[2])}{m[1]}", text)
+    return BARE_PATH.sub(lambda m: _last_name(m[0]), quoted)
+
+
+def _is_absolute(text: str) -> bool:
+    return "\n" not in text and (
+        PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute()
+    )
+
+
+def _last_name(path: str) -> str:
+    return f"…/{PureWindowsPath(path).name}"  # takes both kinds of slashes
+
+
+def script_json(value: Any) -> Markup:
+    """JSON that cannot end the script element it stands in, nor open a comment."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    safe = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(safe)  # noqa: S704
