@@ -30,6 +30,15 @@ def browser():
         chromium.close()
 
 
+def until(page, expression: str, *, seconds: float = 30) -> None:
+    """Wait until the expression is true. wait_for_function needs eval, which the pages forbid."""
+    for _ in range(int(seconds * 20)):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"still not true: {expression}")
+
+
 class Watched:
     """A page that remembers what it complained about and what it asked for."""
 
@@ -45,8 +54,10 @@ class Watched:
 
     def open(self, path: Path):
         self.page.goto(path.as_uri())
-        self.page.wait_for_function(
-            "!document.querySelector('#plot') || document.querySelector('#plot').dataset.points"
+        until(
+            self.page,
+            "document.documentElement.dataset.ready"
+            " && (document.querySelector('#plot')?.dataset.points ?? true)",
         )
         return self.page
 

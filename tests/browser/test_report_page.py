@@ -1,10 +1,18 @@
 """The report in a real browser: quiet, closed to the network, usable by hand, key and thumb."""
 
-import pytest
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import pytest
+from PIL import Image
+
+from bacon_gcd.report import choices, columns
+from bacon_gcd.report.contents import ClassInfo, ReportData, Rows
 from bacon_gcd.report.page import write_report
 
 from ..report_samples import HOSTILE, hostile, sample, two_novel
+from .conftest import until
 
 SIZES = ((390, 844), (1024, 768), (1600, 1000))
 
@@ -26,7 +34,7 @@ def test_the_page_is_quiet_asks_for_nothing_and_fits_the_screen(watch, report, s
     page = watched.open(report)
     for scheme in ("dark", "light"):
         page.emulate_media(color_scheme=scheme)
-        page.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
+        until(page, f"document.documentElement.dataset.theme === '{scheme}'")
         assert page.evaluate("document.documentElement.scrollWidth") == width
     assert watched.complaints == []
     assert watched.outside == []
@@ -88,25 +96,240 @@ def test_the_map_can_be_walked_and_opened_with_keys_alone(watch, report):
     assert page.inner_text("#detail h3") == name
 
 
-def test_pointing_at_the_map_shows_the_image(watch, report):
+def on_the_map(page, n):
+    """Pixels of image n on the whole map, which shows -40 to 1040 of both axes."""
+    box = page.locator("#plot canvas").bounding_box()
+    x, y = page.evaluate(
+        "n => { const d = JSON.parse(document.querySelector('#payload').textContent);"
+        " return [d.x[n], d.y[n]]; }",
+        n,
+    )
+    across, up = (x + 40) / 1080, (y + 40) / 1080
+    return box["x"] + across * box["width"], box["y"] + (1 - up) * box["height"]
+
+
+def map_facts(page):
+    """What the map last drew."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    facts = page.evaluate("({...document.querySelector('#plot').dataset})")
+    return {name: float(value) for name, value in facts.items()}
+
+
+def test_pointing_at_the_map_shows_the_image_and_a_click_opens_it(watch, report):
     page = watch(viewport={"width": 1024, "height": 768}).open(report)
     page.locator("#plot").scroll_into_view_if_needed()
-    box = page.locator("#plot path.point").nth(3).bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2 - 30, box["y"] + box["height"] / 2)
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=4)
+    x, y = on_the_map(page, 3)
+    page.mouse.move(x - 30, y)
+    page.mouse.move(x, y, steps=4)
     page.wait_for_selector("#card:not(.hidden-card)")
     assert "image_3.png" in page.inner_text("#card")
     assert "sheet-0" in page.get_attribute("#card .thumb", "class")
+    page.mouse.click(x, y)
+    assert page.inner_text("#detail h3") == "folder/image_3.png"
 
 
-def test_coloring_and_class_choice_change_the_map(watch, report):
+def test_coloring_changes_the_legend(watch, report):
     page = watch().open(report)
+    assert page.locator("#legend li").all_inner_texts()[0].split() == ["●", "cat", "4"]
     page.check("#coloring input[value=kind]", force=True)
     assert "newly found" in page.inner_text("#legend")
     page.check("#coloring input[value=confidence]", force=True)
     assert "unsure" in page.inner_text("#legend")
-    page.select_option("#only", label="dog")
-    page.wait_for_function("document.querySelectorAll('#plot path.point').length === 3")
+
+
+def test_the_legend_filters_the_map_by_mouse_and_key(watch, report):
+    page = watch().open(report)
+    assert map_facts(page)["points"] == 11
+    page.click("#legend li:has-text('dog') button")
+    assert map_facts(page)["points"] == 3
+    page.locator("#legend li:has-text('cat') button").focus()
+    page.keyboard.press("Enter")
+    assert map_facts(page)["points"] == 7
+    assert page.locator("#legend [aria-pressed=true]").count() == 2
+    page.click("#legend-all")
+    assert map_facts(page)["points"] == 11
+
+
+def test_every_class_has_its_name_on_the_map(watch, report):
+    page = watch(viewport={"width": 1024, "height": 768}).open(report)
+    assert map_facts(page)["names"] == 3
+    page.uncheck("#names")
+    assert map_facts(page)["names"] == 0
+
+
+def test_the_wheel_zooms_until_images_appear_and_the_whole_map_comes_back(watch, report):
+    watched = watch(viewport={"width": 1024, "height": 768})
+    page = watched.open(report)
+    page.locator("#plot").scroll_into_view_if_needed()
+    x, y = on_the_map(page, 3)
+    page.mouse.move(x, y)
+    assert map_facts(page)["thumbnails"] == 0
+    for _ in range(5):
+        page.mouse.wheel(0, -100)
+    until(page, "document.querySelector('#plot').dataset.thumbnails > 0")
+    assert map_facts(page)["zoom"] > 2
+    page.mouse.move(x + 3, y + 3)
+    assert "image_3.png" in page.inner_text("#card"), "what is under the pointer stays there"
+    page.click("[data-zoom='0']")
+    assert map_facts(page) == {"zoom": 1, "points": 11, "thumbnails": 0, "names": 3}
+    assert watched.complaints == []
+
+
+def test_the_wheel_scrolls_the_page_on_when_the_whole_map_is_in_view(watch, report):
+    page = watch(viewport={"width": 1024, "height": 768}).open(report)
+    page.locator("#plot").scroll_into_view_if_needed()
+    x, y = on_the_map(page, 3)
+    page.mouse.move(x, y)
+    before = page.evaluate("scrollY")
+    page.mouse.wheel(0, 200)
+    until(page, f"scrollY > {before}")
+    assert map_facts(page)["zoom"] == 1
+
+
+def test_dragging_moves_the_zoomed_map_and_opens_nothing(watch, report):
+    page = watch(viewport={"width": 1024, "height": 768}).open(report)
+    page.locator("#plot").scroll_into_view_if_needed()
+    x, y = on_the_map(page, 3)
+    page.mouse.move(x, y)
+    page.mouse.wheel(0, -100)
+    page.mouse.down()
+    page.mouse.move(x + 60, y + 20, steps=5)
+    page.mouse.up()
+    assert not page.evaluate("document.querySelector('#detail').open")
+    page.mouse.move(x + 62, y + 21)
+    assert "image_3.png" in page.inner_text("#card")
+
+
+# Classes
+
+
+@pytest.fixture(scope="module")
+def full_report(tmp_path_factory):
+    """Three classes of 200 images, of which 150 have a thumbnail; the originals are on disk."""
+    folder = tmp_path_factory.mktemp("full")
+    data = full(folder / "my photos")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(choices.shown_rows, "__kwdefaults__", {"limit": 150})
+        return write_report(data, folder / "run" / "report.html")
+
+
+def full(folder: Path) -> ReportData:
+    n = 600
+    rng = np.random.default_rng(0)
+    ids = [f"part {i % 2}/im#age_{i:03d}.png" for i in range(n)]
+    for i, name in enumerate(ids):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (50, 40), (i % 256, 0, 255)).save(folder / name)
+    rows = Rows(
+        ids,
+        np.arange(n) % 3,
+        np.arange(n) < 9,
+        confidence=np.linspace(0, 1, n),
+        second_choice=(np.arange(n) + 1) % 3,
+        nearest_known=np.zeros(n, int),
+        xy=rng.normal(size=(n, 2)) + 5 * (np.arange(n) % 3)[:, None],
+    )
+    classes = [
+        ClassInfo("wren", True, precision=0.9, recall=0.8),
+        ClassInfo("robin", True, precision=0.5),
+        ClassInfo("novel_000", False, purity=0.7, nearest_known="wren"),
+    ]
+    thumbnail = lambda row: Image.open(folder / ids[row])  # noqa: E731
+    return ReportData("Full", rows, classes, thumbnail, file=lambda row: folder / ids[row])
+
+
+def test_every_image_of_a_class_can_be_reached_by_pages(watch, full_report):
+    watched = watch(viewport={"width": 1280, "height": 800})
+    page = watched.open(full_report)
+    button = page.locator("#class-2 [data-all]")
+    assert button.inner_text() == "all 200 images"
+    button.click()
+    seen = []
+    for number in range(1, 6):
+        assert page.input_value("#class-2 .pages input[type=number]") == str(number)
+        seen += page.eval_on_selector_all(
+            "#class-2 .pages [data-image]", "all => all.map(e => e.getAttribute('aria-label'))"
+        )
+        if number < 5:
+            page.click("#class-2 .pages [aria-label='Next page']")
+    assert len(seen) == len(set(seen)) == 200
+    assert page.is_disabled("#class-2 .pages [aria-label='Next page']")
+    page.select_option("#class-2 .pages select", "name")
+    first = page.locator("#class-2 .pages figcaption").first
+    assert "im#age_002.png" in first.inner_text()
+    button.click()
+    assert page.locator("#class-2 .pages").is_hidden()
+    assert watched.complaints == []
+
+
+def test_the_original_opens_on_click_and_has_a_link(watch, full_report):
+    watched = watch(viewport={"width": 1280, "height": 800})
+    page = watched.open(full_report)
+    page.click("#class-2 [data-all]")
+    page.select_option("#class-2 .pages select", "name")
+    link = page.locator("#class-2 .pages figcaption a").first
+    assert link.get_attribute("href") == "./../my%20photos/part%200/im%23age_002.png"
+    page.locator("#class-2 .pages [data-image]").first.click()
+    page.wait_for_selector("#detail .original:not([hidden])")
+    size = page.evaluate("document.querySelector('#detail .original').naturalWidth")
+    assert size == 50, "the file itself, not its thumbnail"
+    with page.context.expect_page() as opened:
+        page.click("#detail .to-original a")
+    assert opened.value.url.endswith("/my%20photos/part%200/im%23age_002.png")
+    assert watched.complaints == []
+
+
+def test_an_image_without_a_thumbnail_is_shown_from_disk(watch, full_report):
+    page = watch(viewport={"width": 1280, "height": 800}).open(full_report)
+    page.click("#class-0 [data-all]")
+    until(
+        page,
+        "[...document.querySelectorAll('#class-0 .unsampled img')]"
+        ".some(i => i.naturalWidth === 50)",
+    )
+
+
+def test_an_original_that_is_gone_leaves_its_thumbnail(watch, tmp_path):
+    data = replace(sample(), file=lambda row: tmp_path / "photos" / f"gone_{row}.png")
+    page = watch().open(write_report(data, tmp_path / "run" / "report.html"))
+    page.locator("#class-0 .strips [data-image]").first.click()
+    page.wait_for_timeout(200)
+    assert page.locator("#detail .picture .thumb").is_visible()
+    assert page.locator("#detail .original").is_hidden()
+
+
+def test_facts_of_an_image_name_its_second_choice_and_nearest_known_class(watch, full_report):
+    page = watch().open(full_report)
+    page.locator("#class-2 .strips [data-image]").first.click()
+    facts = page.inner_text("#detail dl")
+    assert "second choice\nwren" in facts
+    assert "nearest known class\nwren" in facts
+
+
+def test_classes_are_sorted_by_doubt_until_another_order_is_chosen(watch, full_report):
+    page = watch().open(full_report)
+
+    def names():
+        return page.eval_on_selector_all(
+            "#class-list article", "all => all.map(e => e.dataset.name)"
+        )
+
+    assert names() == ["robin", "novel_000", "wren"]
+    page.select_option("#order", "name")
+    assert names() == ["novel_000", "robin", "wren"]
+    page.select_option("#order", "new")
+    assert names() == ["novel_000", "robin", "wren"]
+    page.select_option("#order", "doubt")
+    assert names() == ["robin", "novel_000", "wren"]
+
+
+def test_a_compressed_payload_is_read(watch, tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "PLAIN", 100)
+    watched = watch()
+    page = watched.open(write_report(sample(), tmp_path / "report.html"))
+    page.locator("#class-2 [data-image]").first.click()
+    assert page.inner_text("#detail h3") == "folder/image_10.png"
+    assert watched.complaints == []
 
 
 def test_every_picture_and_button_has_a_name(watch, report):
@@ -206,9 +429,7 @@ def test_a_command_is_copied(watch, cut_report):
     watched = watch(permissions=["clipboard-read", "clipboard-write"])
     page = watched.open(cut_report)
     page.click("[data-copy='#cut-command']")
-    page.wait_for_function(
-        "/copied|selected/.test(document.querySelector('[data-copy]').textContent)"
-    )
+    until(page, "/copied|selected/.test(document.querySelector('[data-copy]').textContent)")
     copied = page.evaluate("getSelection().toString() || navigator.clipboard.readText()")
     assert copied == page.inner_text("#cut-command")
 
