@@ -137,7 +137,7 @@ def listed_rows(data: ReportData, shown: IntArray, *, budget: int = NAMES_BUDGET
     if len(rest) == 0:
         return shown
     names = "\n".join(str(data.rows.ids[row]) for row in rest)
-    size = len(zlib.compress(names.encode(errors="surrogateescape"), level=1))
+    size = len(zlib.compress(names.encode(errors="surrogateescape"), level=6))
     n_fitting = min(len(rest), len(rest) * budget // size)
     return np.concatenate([shown, _every_kth(rest, n_fitting)])
 

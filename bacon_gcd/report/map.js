@@ -5,7 +5,7 @@ function makeMap(plot, images, detail) {
   const { data, classOf } = images;
   const HOME = { x: [-40, 1040], y: [-40, 1040] };
   const CLOSEST = 400; // how many times the whole map
-  const THUMBNAIL = { many: 46, few: 72 }; // pixels
+  const THUMBNAIL = { many: 46, few: 60 }; // pixels
   const FEW = 160; // so many points in view are shown as thumbnails, whatever the zoom
   const CLOSE = 5; // and from this zoom on, as many as have room
   const PATCH = 90; // pixels: a class is named where its fullest square of this size is
@@ -80,7 +80,7 @@ function makeMap(plot, images, detail) {
       if (!batches.has(key)) batches.set(key, { color, symbol, members: [] });
       batches.get(key).members.push(n);
     }
-    context.globalAlpha = faint ? 0.13 : 0.85;
+    context.globalAlpha = faint ? 0.13 : theme() === "dark" ? 1 : 0.85;
     const r = radius() * (faint ? 0.8 : 1);
     for (const { color, symbol, members } of batches.values()) {
       context.beginPath();
