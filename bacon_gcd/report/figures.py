@@ -110,7 +110,9 @@ def training_curves(epochs: Sequence[Mapping[str, Any]]) -> str | None:
     axes = figure.subplots(1, 2 if scored else 1, squeeze=False)[0]
     _draw(axes[0], epochs, "terms", title="Training loss, lower is better", words=TERMS)
     if scored:
-        _draw(axes[1], scored, "test", title="Test accuracy in percent", words=SCORES)
+        _draw(
+            axes[1], scored, "test", title="Quick check on test images, percent right", words=SCORES
+        )
     return _svg(figure)
 
 

@@ -151,7 +151,12 @@ function makeMap(plot, images, detail) {
     context.fillStyle = tint(color);
     context.fillText(name, x, y);
   }
-  // The middle of the fullest square of each class in view; classes that only stray into view have none.
+  // Classes that only stray into view are not named, nor tiny ones among many before one looks closer.
+  function isNamed(c, count) {
+    if (zoomed() >= CLOSE) return true;
+    return count >= 0.1 * perClass[c] && (count >= 3 || zoomed() >= 2 || data.classes.length <= 20);
+  }
+  // The middle of the fullest square of each class in view.
   function anchors(numbers) {
     const byClass = new Map();
     for (const n of numbers) {
@@ -164,7 +169,7 @@ function makeMap(plot, images, detail) {
     }
     const found = [];
     for (const [c, { count, patches }] of byClass) {
-      if (count < 0.1 * perClass[c] && zoomed() < CLOSE) continue;
+      if (!isNamed(c, count)) continue;
       const best = [...patches.values()].reduce((a, b) => (b.count > a.count ? b : a));
       const { name, known } = data.classes[c];
       found.push({ count, known, name: name.length > 24 ? `${name.slice(0, 23)}…` : name, x: best.x / best.count, y: best.y / best.count });

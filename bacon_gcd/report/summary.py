@@ -171,7 +171,7 @@ def inputs_of(data: ReportData) -> Inputs | None:
 def _kinds(counts: Mapping[str, int], *, most: int = 4) -> str:
     """The most frequent kinds with their numbers: 12 truncated, 3 zero bytes."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    told = [f"{number:,} {kind}" for kind, number in ordered[:most]]
+    told = [f"{number:,} {kind.split(' (')[0]}" for kind, number in ordered[:most]]
     others = sum(number for _, number in ordered[most:])
     return ", ".join([*told, *([f"{others:,} others"] if others else [])])
 

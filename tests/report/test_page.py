@@ -312,6 +312,12 @@ def test_scores_that_are_not_numbers_are_dashes():
     assert "40.0%" in page
 
 
+def test_every_term_of_the_loss_is_drawn_with_what_it_asks_for():
+    drawn = figures.training_curves([{"epoch": 1, "terms": dict.fromkeys(figures.TERMS, 1.0)}])
+    for name, words in figures.TERMS.items():
+        assert f"{words} ({name})" in drawn
+
+
 def test_a_log_with_nan_is_still_drawn():
     epochs = [
         {"kind": "epoch", "epoch": 1, "terms": {"a": float("nan")}, "test": {"all": float("nan")}},
@@ -349,7 +355,7 @@ def test_training_curves_draw_every_term_and_leave_out_a_broken_line(tmp_path):
     assert [e["epoch"] for e in epochs] == [1, 2]
     drawn = figures.training_curves(epochs)
     assert drawn.startswith("<svg")
-    for text in ("classify/a", "contrast/b", "Test accuracy"):
+    for text in ("classify/a", "contrast/b", "Quick check on test images"):
         assert text in drawn
     assert drawn == figures.training_curves(epochs)
     assert figures.training_curves([]) is None
