@@ -49,47 +49,57 @@ function makeGallery(images) {
     return figure;
   }
 
-  function showPages(box, classId) {
-    const numbers = membersOf(classId).slice();
-    const nPages = Math.max(1, Math.ceil(numbers.length / PER_PAGE));
+  // Buttons and a number to turn pages; `go` is called with the page, counted from 0.
+  function makePager(nPages, go) {
+    const bar = makeElement("span", "pager"), position = makeElement("input");
     let page = 0;
-
-    const order = makeElement("select"), shots = makeElement("div", "shots named"), bar = makeElement("div", "controls");
-    const position = makeElement("input"), of = makeElement("span", "quiet", `of ${nPages.toLocaleString("en")}`);
-    const turn = (text, label, to) => {
+    const turn = (text, label, by) => {
       const button = makeElement("button", "", text);
       button.type = "button";
       button.setAttribute("aria-label", label);
-      button.addEventListener("click", () => go(to()));
+      button.addEventListener("click", () => show(page + by));
       return button;
     };
-    const back = turn("←", "Page before", () => page - 1), on = turn("→", "Next page", () => page + 1);
-
-    function go(to) {
+    const back = turn("←", "Page before", -1), on = turn("→", "Next page", 1);
+    function show(to) {
       page = Math.min(nPages - 1, Math.max(0, to || 0));
       position.value = page + 1;
       back.disabled = page === 0;
       on.disabled = page === nPages - 1;
-      shots.replaceChildren(...numbers.slice(page * PER_PAGE, (page + 1) * PER_PAGE).map(shot));
+      go(page);
     }
-    function sort() {
-      numbers.sort(imageOrders[order.value][1]);
-      go(0);
-    }
+    Object.assign(position, { type: "number", min: 1, max: nPages });
+    position.setAttribute("aria-label", "Page");
+    position.addEventListener("change", () => show(Number(position.value) - 1));
+    bar.append(back, position, makeElement("span", "quiet", `of ${nPages.toLocaleString("en")}`), on);
+    bar.hidden = nPages < 2;
+    return { bar, show };
+  }
 
+  function makeOrder(change) {
+    const order = makeElement("select");
     for (const [value, [text]] of Object.entries(imageOrders)) {
       if (data.confidence || value === "name") order.append(new Option(text, value));
     }
     order.setAttribute("aria-label", "Order of the images");
-    order.addEventListener("change", sort);
-    Object.assign(position, { type: "number", min: 1, max: nPages });
-    position.setAttribute("aria-label", "Page");
-    position.addEventListener("change", () => go(Number(position.value) - 1));
-    bar.append(order);
-    if (nPages > 1) bar.append(back, position, of, on);
+    order.addEventListener("change", change);
+    return order;
+  }
+
+  function showPages(box, classId) {
+    const numbers = membersOf(classId).slice(), shots = makeElement("div", "shots named"), controls = makeElement("div", "controls");
+    const pager = makePager(Math.max(1, Math.ceil(numbers.length / PER_PAGE)), (page) => {
+      shots.replaceChildren(...numbers.slice(page * PER_PAGE, (page + 1) * PER_PAGE).map(shot));
+    });
+    const order = makeOrder(sort);
+    function sort() {
+      numbers.sort(imageOrders[order.value][1]);
+      pager.show(0);
+    }
+    controls.append(order, pager.bar);
     const missing = data.classes[classId].size - numbers.length;
-    if (missing > 0) bar.append(makeElement("span", "quiet", `${missing.toLocaleString("en")} more are in the predictions file beside this page`));
-    box.replaceChildren(bar, shots);
+    if (missing > 0) controls.append(makeElement("span", "quiet", `${missing.toLocaleString("en")} more are in the predictions file beside this page`));
+    box.replaceChildren(controls, shots);
     sort();
   }
 

@@ -43,14 +43,18 @@ function makeImages(data) {
     return found;
   }
 
-  // Relative address of the original file, or null. See links.py.
+  // Address of the original file, or null: relative (see links.py), or in the folder the reader named.
+  let folder = "";
+  const pathOf = (n, skip) => data.ids[n].replace(/#\d+,\d+,\d+,\d+$/, "").split("/").slice(skip).map(encodeURIComponent).join("/");
   function link(n) {
     const number = data.base?.[n] ?? -1;
-    if (number < 0) return null;
+    if (number < 0) return folder && `${folder}/${pathOf(n, 0)}`;
     const [prefix, skip] = data.bases[number];
-    if (skip < 0) return prefix;
-    const folders = data.ids[n].replace(/#\d+,\d+,\d+,\d+$/, "").split("/");
-    return prefix + folders.slice(skip).map(encodeURIComponent).join("/");
+    return skip < 0 ? prefix : prefix + pathOf(n, skip);
+  }
+  function setFolder(path) {
+    const parts = path.trim().replaceAll("\\", "/").replace(/\/+$/, "").split("/").filter((part) => part);
+    folder = parts.length ? `file:///${parts.map((part) => encodeURIComponent(part).replace("%3A", ":")).join("/")}` : "";
   }
 
   function paint(element, n) {
@@ -102,5 +106,5 @@ function makeImages(data) {
     return true;
   }
 
-  return { data, percent, classOf, hasThumbnail, confidence, fileName, facts, link, paint, button, drawThumbnail };
+  return { data, percent, classOf, hasThumbnail, confidence, fileName, facts, link, setFolder, paint, button, drawThumbnail };
 }

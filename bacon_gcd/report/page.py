@@ -40,6 +40,7 @@ def render(data: ReportData, *, folder: Path | None = None) -> str:
     shown = choices.shown_rows(data, _wanted(data, galleries, lists))
     listed = choices.listed_rows(data, shown)
     thumbnails = sprites.make_sprites(data.thumbnail, shown.tolist())
+    payload = columns.payload(data, shown, listed, folder)
     return _template().render(
         data=data,
         galleries=galleries,
@@ -51,7 +52,8 @@ def render(data: ReportData, *, folder: Path | None = None) -> str:
         **_figures(data),
         **_words(data),
         **_inlined(data, thumbnails),
-        payload=columns.script_element(columns.payload(data, shown, listed, folder)),
+        unlinked=-1 in payload.get("base", ()),
+        payload=columns.script_element(payload),
     )
 
 

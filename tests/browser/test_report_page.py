@@ -298,6 +298,20 @@ def test_an_original_that_is_gone_leaves_its_thumbnail(watch, tmp_path):
     assert page.locator("#detail .original").is_hidden()
 
 
+def test_where_no_link_is_possible_the_reader_says_where_the_images_are(watch, tmp_path):
+    data = full(tmp_path / "my photos")
+    elsewhere = Path(tmp_path.anchor) / "elsewhere"
+    data = replace(data, file=lambda row: elsewhere / data.rows.ids[row])
+    path = write_report(data, tmp_path / "run" / "report.html")
+    assert "elsewhere" not in path.read_text()
+    page = watch().open(path)
+    page.fill("#originals input", f"{tmp_path}/my photos/")
+    page.keyboard.press("Tab")
+    page.locator("#class-2 .strips [data-image]").first.click()
+    until(page, "document.querySelector('#detail .original').naturalWidth === 50")
+    assert page.locator("#detail .to-original a").is_visible()
+
+
 def test_facts_of_an_image_name_its_second_choice_and_nearest_known_class(watch, full_report):
     page = watch().open(full_report)
     page.locator("#class-2 .strips [data-image]").first.click()

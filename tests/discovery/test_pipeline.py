@@ -200,7 +200,10 @@ def test_the_object_shows_and_exports_itself(small):
     (photos / "green").rename(photos / "<b>")
     done = bacon_gcd.discover(photos, small / "run", effort="quick", classes=4)
     assert done.table.num_rows == 16
-    assert done.report().read_text().lower().startswith("<!doctype html>")
+    page = done.report().read_text()
+    assert page.lower().startswith("<!doctype html>")
+    assert str(small) not in page
+    assert '"bases":[["./../photos/",0]]' in page, "relative links to the images"
     assert "&lt;b&gt;" in done._repr_html_()
     assert "<b>" not in done._repr_html_()
     done.export(small / "sorted")

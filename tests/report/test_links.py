@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bacon_gcd.data.images import read_images
+from bacon_gcd.data.joined import file_of, join
 from bacon_gcd.report import choices, columns, sprites
 from bacon_gcd.report.contents import ClassInfo, ReportData, Rows
 from bacon_gcd.report.links import WHOLE, link_columns
@@ -53,6 +55,16 @@ def test_no_link_climbs_to_the_root_and_spells_the_machine(tmp_path):
 def test_images_that_are_no_files_have_no_link(tmp_path):
     assert links(["x.jpg"], [None], tmp_path)["base"] == [-1]
     assert link_columns(["x.jpg"], [0], None, tmp_path) == {}
+
+
+def test_the_file_of_a_row_is_found_in_every_kind_of_source(tmp_path):
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    files = read_images(tmp_path)
+    arrays = read_images(np.zeros((1, 4, 4, 3), np.uint8))
+    both = join({"": files, "added-1": arrays})
+    found = [file_of(both.source, row) for row in range(len(both))]
+    assert found == [tmp_path / "a.png", tmp_path / "b.png", None]
 
 
 def test_the_page_holds_no_absolute_path(tmp_path):
