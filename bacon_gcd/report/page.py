@@ -20,7 +20,11 @@ from bacon_gcd.system.files import write_atomic
 __all__ = ["ReportData", "render", "visible", "write_report"]
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pillow")
-SCRIPTS = ("images.js", "detail.js", "gallery.js", "map.js", "choose.js", "page.js")
+SCRIPTS = (
+    *("images.js", "detail.js", "gallery.js", "choose.js"),
+    *("view.js", "legend.js", "drawing.js", "map.js"),
+    "page.js",  # starts the others
+)
 
 
 def write_report(data: ReportData, path: Path | str) -> Path:

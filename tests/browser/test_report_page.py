@@ -157,6 +157,31 @@ def test_every_class_has_its_name_on_the_map(watch, report):
     assert map_facts(page)["names"] == 0
 
 
+def crowded(n_classes: int, per_class: int) -> ReportData:
+    """Classes on a grid, each a cloud of points."""
+    rng = np.random.default_rng(0)
+    class_ids = np.repeat(np.arange(n_classes), per_class)
+    grid = np.stack([class_ids % 8, class_ids // 8], axis=1)
+    n = len(class_ids)
+    xy = grid + 0.15 * rng.normal(size=(n, 2))
+    rows = Rows([f"{i}.png" for i in range(n)], class_ids, np.zeros(n, bool), xy=xy)
+    classes = [ClassInfo(f"class {c}", c % 2 == 0) for c in range(n_classes)]
+    return ReportData("Crowded", rows, classes, lambda row: Image.new("RGB", (8, 8)))
+
+
+def test_sixty_classes_are_named_filtered_and_found(watch, tmp_path):
+    path = write_report(crowded(60, 30), tmp_path / "report.html")
+    watched = watch(viewport={"width": 1280, "height": 900})
+    page = watched.open(path)
+    assert map_facts(page)["names"] >= 55
+    page.fill("#legend-find", "class 42")
+    assert page.locator("#legend li:visible").all_inner_texts()[0].split("\n")[1] == "class 42"
+    page.click("#legend li:visible button")
+    page.mouse.move(1, 1)
+    assert map_facts(page) == {"points": 30, "names": 1, "thumbnails": 0, "zoom": 1}
+    assert watched.complaints == []
+
+
 def test_the_wheel_zooms_until_images_appear_and_the_whole_map_comes_back(watch, report):
     watched = watch(viewport={"width": 1024, "height": 768})
     page = watched.open(report)
