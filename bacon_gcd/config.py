@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+import tomli_w
+
 Settings = TypeVar("Settings")
 
 
@@ -25,57 +28,71 @@ def choose(what: str, value: str, choices: Iterable[str]) -> str:
 
 def settings_from(kind: type[Settings], values: Mapping[str, Any], *, where: str) -> Settings:
     """Fill a frozen dataclass from plain values; `where` (file or option) is named in errors."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where}: a {type(values).__name__} where a table of settings is expected")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in values:
         if key not in fields:
             raise UserError(f"{where}: {key!r} is not a setting; choose from {', '.join(fields)}")
-    tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return kind(**tuples)
+    return checked_as(kind, dict(values), where=where)
+
+
+def checked_as(kind: type[Settings], value: Any, *, where: str) -> Settings:
+    """The plain value as a `kind` (a dataclass, a TypedDict, ...); wrong types are one line."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: {one_line(error)}") from None
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, without line breaks; its type if it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The TOML file as plain values; a syntax error names the file."""
+    """The TOML file as plain values; whatever is wrong with it, the line names the file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_bytes().decode())
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or one_line(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not valid TOML: {one_line(error)}") from None
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
     """Plain values as TOML; nested mappings become tables, None is left out."""
-    plain = {k: v for k, v in values.items() if not isinstance(v, Mapping) and v is not None}
-    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            lines += ["", *_table(key, value)]
-    return "\n".join(lines) + "\n"
+    return tomli_w.dumps(_plain_table(values, ""))
 
 
-def _table(name: str, values: Mapping[str, Any]) -> list[str]:
-    lines = [f"[{name}]"]
-    lines += [
-        f"{key} = {_toml_value(value)}"
+def _plain_table(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        str(key): _plain_value(value, f"{prefix}{key}")
         for key, value in values.items()
-        if not isinstance(value, Mapping) and value is not None
-    ]
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            lines += ["", *_table(f"{name}.{key}", value)]
-    return lines
+        if value is not None
+    }
 
 
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    return _toml_string(str(value))
+def _plain_value(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return _plain_table(value, f"{name}.")
+    if isinstance(value, list | tuple):
+        return [_plain_value(item, name) for item in value]
+    if isinstance(value, str):
+        return writable_text(value, name)
+    if isinstance(value, bool | int | float):
+        return value
+    raise TypeError(f"{name}: a {type(value).__name__} has no place in a TOML file")
 
 
-def _toml_string(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+def writable_text(text: str, name: str) -> str:
+    """The text itself if UTF-8 can hold it; file names made of other bytes are refused."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{name} {text!r}: not UTF-8, so no file can record it; rename it, or give a link to it"
+        ) from None
+    return text

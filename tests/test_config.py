@@ -33,10 +33,10 @@ plain = st.one_of(
     st.booleans(),
     st.integers(-(2**60), 2**60),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.text(st.characters(codec="utf-8", max_codepoint=0xFFFF)),
+    st.text(st.characters(codec="utf-8")),
     st.lists(st.integers(-5, 5), max_size=3),
 )
-keys = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
+keys = st.text(st.characters(codec="utf-8"), max_size=9)
 
 
 @given(st.dictionaries(keys, plain | st.dictionaries(keys, plain, max_size=3), max_size=5))
@@ -51,3 +51,53 @@ def test_toml_errors_name_the_file(tmp_path):
     bad.write_text("a = = 1")
     with pytest.raises(UserError, match=r"bad.toml: not valid TOML"):
         read_toml(bad)
+
+
+@pytest.mark.parametrize("path", ["/photos/\U000f0000", "/photos/\U0001f600", "/a\x7f\x00\u2028b"])
+def test_every_character_of_unicode_can_be_written(path):
+    assert tomllib.loads(to_toml({"source": path})) == {"source": path}
+
+
+@pytest.mark.parametrize(
+    "values", [{"source": "/a/\udcff"}, {"added": {"b": {"source": "\ud800"}}}]
+)
+def test_text_outside_utf8_is_refused_by_name(values):
+    with pytest.raises(UserError, match=r"source '.*': not UTF-8, so no file can record it"):
+        to_toml(values)
+
+
+def test_a_value_without_a_place_in_toml_is_a_bug_and_not_turned_into_text():
+    with pytest.raises(TypeError, match="width: a complex"):
+        to_toml({"width": 1j})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = = 1", "a = \udcff", "a = " + "[" * 100_000, "a = " + "9" * 5000, "\x00"],
+    ids=["syntax", "bytes", "nesting", "digits", "zero"],
+)
+def test_damaged_toml_is_one_line(tmp_path, text):
+    path = tmp_path / "config.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match=r"config.toml: not valid TOML") as caught:
+        read_toml(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_in_place_of_a_toml_file_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="Is a directory"):
+        read_toml(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"width": "3"}, r"run.toml: Expected `int`, got `str` - at `\$.width`"),
+        ({"width": True}, "got `bool`"),
+        ({"names": [1]}, r"Expected `str`, got `int`"),
+        ([], "a list where a table of settings is expected"),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_one_line(values, message):
+    with pytest.raises(UserError, match=message):
+        settings_from(Small, values, where="run.toml")

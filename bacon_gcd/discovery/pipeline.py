@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
-import os
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,6 +45,7 @@ from bacon_gcd.discovery.material import (
 from bacon_gcd.discovery.result import DiscoverSettings, Found, fresh_numbers, write_run
 from bacon_gcd.methods import build_method, recipe_for, settings_for
 from bacon_gcd.methods.base import Method, Task
+from bacon_gcd.system.files import append_line, replacing_folder
 from bacon_gcd.training.loop import Silent, Trainer, TrainingData, TrainProbe
 
 IntArray = npt.NDArray[np.int64]
@@ -161,7 +159,7 @@ def discover(
         seed=seed,
     )
     allowed = parse_classes(asked.classes)
-    with whole_or_nothing(Path(out)) as draft:
+    with replacing_folder(Path(out)) as draft:
         settings, material = gather(asked, workers=workers, tell=tell or silent)
         found = find(settings, material, allowed, draft / "log.jsonl")
         write_run(draft, settings, found)
@@ -188,22 +186,6 @@ def checked_threshold(threshold: float | None) -> float | None:
     if threshold is not None and not 0 <= threshold <= 1:
         raise UserError(f"--threshold {threshold}: give a number from 0 (all known) to 1")
     return None if threshold is None else float(threshold)  # numpy's would not be plain TOML
-
-
-@contextmanager
-def whole_or_nothing(out: Path) -> Iterator[Path]:
-    """A folder beside `out` that takes its place when all went well, and otherwise vanishes."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: already there; name another folder with -o")
-    draft = out.with_name(f".{out.name}.{os.getpid()}.part")
-    draft.mkdir(parents=True)
-    try:
-        yield draft
-        if out.exists():
-            out.rmdir()
-        draft.replace(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def gather(
@@ -342,8 +324,7 @@ def note_in(log: Path) -> Callable[..., None]:
     """A function that adds one line of facts to the log."""
 
     def note(**facts: Any) -> None:
-        with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(facts, allow_nan=False) + "\n")
+        append_line(log, json.dumps(facts, allow_nan=False))
 
     return note
 

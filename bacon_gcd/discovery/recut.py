@@ -30,13 +30,12 @@ from bacon_gcd.discovery.pipeline import (
     checked_threshold,
     held_out,
     parse_classes,
-    whole_or_nothing,
 )
 from bacon_gcd.discovery.result import DiscoverSettings, Found, write_run
 from bacon_gcd.methods import build_method, settings_for
 from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.model import Model, load_model
-from bacon_gcd.system.files import read_json
+from bacon_gcd.system.files import read_json, replacing_folder
 
 IntArray = npt.NDArray[np.int64]
 UNTRAINED = "anchored-kmeans"
@@ -66,7 +65,7 @@ def recut(
     )
     if threshold is not None:
         settings = dataclasses.replace(settings, threshold=checked_threshold(threshold))
-    with whole_or_nothing(Path(out)) as draft:
+    with replacing_folder(Path(out)) as draft:
         shutil.copyfile(before.folder / "log.jsonl", draft / "log.jsonl")
         found = sort_again(before, settings, n_classes, move=threshold is not None)
         write_run(draft, settings, found)

@@ -39,12 +39,12 @@ from bacon_gcd.discovery.pipeline import (
     parse_classes,
     silent,
     train,
-    whole_or_nothing,
 )
 from bacon_gcd.discovery.recut import UNTRAINED, untrained
 from bacon_gcd.discovery.result import DiscoverSettings, Found, write_run
 from bacon_gcd.methods.base import Method
 from bacon_gcd.model import Model
+from bacon_gcd.system.files import replacing_folder
 from bacon_gcd.training.loop import TrainProbe
 
 # How many other images these count for in their class. Labels are a fair sample; corrections are
@@ -88,7 +88,7 @@ def refit(
     )
     allowed = parse_classes(asked.classes)
     refuse_too_few(allowed, asked.classes, left)
-    with whole_or_nothing(Path(out)) as draft:
+    with replacing_folder(Path(out)) as draft:
         tell = tell or silent
         settings, material = gather(asked, workers=workers, tell=tell)
         refuse_changed(before, material.table)

@@ -25,11 +25,12 @@ from bacon_gcd.discovery.edits import Applied, Constraints, corrected
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.material import Material
 from bacon_gcd.discovery.new_classes import with_labeled, with_unfit
-from bacon_gcd.discovery.pipeline import Discovery, Tell, silent, whole_or_nothing
+from bacon_gcd.discovery.pipeline import Discovery, Tell, silent
 from bacon_gcd.discovery.recut import UNTRAINED, material_of, twins_of, untrained
 from bacon_gcd.discovery.result import DiscoverSettings, Found, write_run
 from bacon_gcd.discovery.run_classes import Classes, classes_of
 from bacon_gcd.model import Model, load_model, tokens_for
+from bacon_gcd.system.files import replacing_folder
 
 IntArray = npt.NDArray[np.int64]
 PLACED_BY = 3  # images of the run near which a new one is put on the map
@@ -58,7 +59,7 @@ def update(
     """
     before = DiscoverRun.load(run)
     applied = corrected(before)
-    with whole_or_nothing(Path(out)) as draft:
+    with replacing_folder(Path(out)) as draft:
         table = read_images(images, labels)
         settings, key = with_source(before, images, labels, features)
         found = grow(before, applied, settings, key, table, workers=workers)

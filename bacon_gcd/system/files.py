@@ -1,12 +1,22 @@
-"""Files that are whole or absent: atomic writes, hashes, and where the cache lives."""
+"""Files that are whole or absent: atomic writes, checked reads, hashes, and where the cache is."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from bacon_gcd.config import UserError, checked_as, one_line
+from bacon_gcd.system.locks import draft_folder, part_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Kind = TypeVar("Kind")
 
 
 def cache_dir() -> Path:
@@ -20,18 +30,66 @@ def cache_dir() -> Path:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write so that a kill at any byte leaves the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part_file(path) as (part, file):
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+            if os.name == "nt":
+                file.close()  # Windows renames no open file
+            part.replace(path)  # still locked elsewhere: nobody takes it for a leftover
     sync_folder(path.parent)
+
+
+def append_line(path: Path, text: str) -> None:
+    """Add one line to a text file; a write that fails names the file."""
+    with naming(path), path.open("a", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give errors of the system the name of the file: a write to a full disk has none."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, UserError) or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn errors of the file system into a UserError that names the file and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(describe(error)) from error
+
+
+def describe(error: OSError) -> str:
+    """File and reason of an error of the file system, in one line."""
+    reason = error.strerror or one_line(error)
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{' -> '.join(map(str, names))}: {reason}" if names else reason
+
+
+@contextmanager
+def replacing_folder(out: Path) -> Iterator[Path]:
+    """A draft folder that becomes `out` when the block ends well, and vanishes otherwise.
+
+    Errors of the file system become one line; what was at `out` before stays.
+    """
+    with one_line_errors():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"{out}: already there; name another folder with -o")
+        with draft_folder(out) as draft:
+            yield draft
+            if out.exists():
+                out.rmdir()
+            draft.replace(out)
+        sync_folder(out.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -52,9 +110,40 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, (text + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """The JSON value in `path`."""
-    return json.loads(path.read_text(encoding="utf-8"))
+def read_json(path: Path, kind: type[Kind] | Any = Any, *, what: str = "valid JSON") -> Any:
+    """The JSON value in `path` as a `kind`: a dataclass, a TypedDict, dict[str, int], ...
+
+    A file that is not `what` is one line that names it; a missing one is FileNotFoundError.
+    """
+    try:
+        value = json_value(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not {what}: {one_line(error)}") from None
+    return value if kind is Any else checked_as(kind, value, where=f"{path}: not {what}")
+
+
+def json_value(text: bytes | str) -> Any:
+    """Plain values from JSON; NaN and infinity, which JSON does not have, are refused."""
+    return json.loads(text, parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; a damaged file is one line."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or one_line(error)}") from None
+    except (SafetensorError, ValueError, KeyError, MemoryError) as error:
+        raise UserError(f"{path}: not a safetensors file: {one_line(error)[:200]}") from None
 
 
 def sha256_of(path: Path) -> str:

@@ -25,7 +25,7 @@ from bacon_gcd.discovery.export import (
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.safe_names import MAX_BYTES, safe_file_name, safe_name, unique_name
 
-from .discover_samples import make_run, predictions
+from ..discover_samples import make_run, predictions
 
 
 def tree(folder):

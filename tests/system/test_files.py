@@ -1,8 +1,24 @@
+import errno
 import os
+from dataclasses import dataclass
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from bacon_gcd.system.files import cache_dir, digest, read_json, sha256_of, write_atomic, write_json
+from bacon_gcd.config import UserError
+from bacon_gcd.system.files import (
+    append_line,
+    cache_dir,
+    describe,
+    digest,
+    read_json,
+    read_tensors,
+    replacing_folder,
+    sha256_of,
+    write_atomic,
+    write_json,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_leftover(tmp_path, monkeypatch):
@@ -13,7 +29,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_leftover(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match=r"No space.*a\.bin"):
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.bin"]
@@ -42,3 +58,92 @@ def test_the_cache_can_be_moved(monkeypatch, tmp_path):
     monkeypatch.delenv("BACON_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_dir() == tmp_path / "bacon_gcd"
+
+
+@dataclass(frozen=True)
+class Counted:
+    name: str
+    count: int
+
+
+DAMAGED = {
+    "empty": "",
+    "cut": "[1, 2",
+    "key missing": '{"name": "a"}',
+    "wrong type": '{"name": 3, "count": 1}',
+    "list": "[]",
+    "null": "null",
+    "constant": "NaN",
+    "constant inside": '{"name": "a", "count": NaN}',
+    "not UTF-8": "\udcff",
+    "nesting": "[" * 100_000,
+    "digits": '{"name": "a", "count": ' + "9" * 9999 + "}",
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
+def test_json_that_is_not_what_it_should_be_is_one_line(tmp_path, text):
+    path = tmp_path / "classes.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match=r"classes.json: not the count of a class") as caught:
+        read_json(path, Counted, what="the count of a class")
+    assert "\n" not in str(caught.value)
+
+
+def test_json_becomes_the_kind_that_is_asked_for(tmp_path):
+    path = tmp_path / "classes.json"
+    write_json(path, [{"name": "a", "count": 2}])
+    assert read_json(path, list[Counted]) == [Counted("a", 2)]
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "header", "folder", "absent"])
+def test_damaged_tensors_are_one_line(tmp_path, damage):
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.arange(10)}, path)
+    data = path.read_bytes()
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "absent":
+        lying = (2**62).to_bytes(8, "little") + data[8:]
+        path.write_bytes({"empty": b"", "cut": data[:-3], "header": lying}[damage])
+    with pytest.raises(UserError, match=r"model\.safetensors: ") as caught:
+        read_tensors(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_of_the_system_names_its_file(tmp_path):
+    with pytest.raises(OSError) as caught:
+        append_line(tmp_path / "absent" / "log.jsonl", "x")
+    assert describe(caught.value) == f"{tmp_path}/absent/log.jsonl: No such file or directory"
+    assert describe(OSError(28, "No space left on device")) == "No space left on device"
+    both = OSError(39, "Directory not empty", "a", None, "b")
+    assert describe(both) == "a -> b: Directory not empty"
+
+
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    out = tmp_path / "runs" / "photos"
+    with pytest.raises(ValueError, match="half"), replacing_folder(out) as draft:
+        raise ValueError((draft / "a").write_text("half") and "half")
+    assert os.listdir(tmp_path / "runs") == []
+    with replacing_folder(out) as draft:
+        (draft / "a").write_text("whole")
+    assert os.listdir(tmp_path / "runs") == ["photos"]
+    with pytest.raises(UserError, match="photos: already there"), replacing_folder(out):
+        pass
+    assert (out / "a").read_text() == "whole"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG])
+@pytest.mark.parametrize("at", ["mkdir", "replace"])
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, code, at):
+    def fail(self, *_, **__):
+        raise OSError(code, os.strerror(code), str(self))
+
+    out = tmp_path / "photos"
+    message = rf"^{tmp_path}.*: {os.strerror(code)}$"
+    monkeypatch.setattr(f"pathlib.Path.{at}", fail)
+    with pytest.raises(UserError, match=message), replacing_folder(out):
+        pass
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == []
