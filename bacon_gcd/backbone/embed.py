@@ -10,7 +10,7 @@ from typing import Any
 from bacon_gcd.backbone.bank import Bank, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.rendering import IntArray
-from bacon_gcd.data.datasets import BENCHMARKS, load_benchmark
+from bacon_gcd.data.datasets import DATASETS, FOLDER, load_dataset
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.longtail import SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings
@@ -93,9 +93,9 @@ def embed(
 
 def _rows(source: str, data: Path | None) -> tuple[ImageTable, IntArray, IntArray]:
     """The table, its training rows and its test rows."""
-    if source not in BENCHMARKS:
+    if source not in DATASETS and not source.startswith(FOLDER):
         table = read_images(Path(source))
         return table, table.rows("train"), table.rows("test")
-    table = load_benchmark(source, data)
+    table = load_dataset(source, data)
     split = make_split(table, SplitSettings(dataset=source))
     return table, split.train, split.test

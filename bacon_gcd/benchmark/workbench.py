@@ -21,7 +21,7 @@ from bacon_gcd.backbone.bank import FreshTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
 from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
-from bacon_gcd.data.datasets import BENCHMARKS, load_benchmark
+from bacon_gcd.data.datasets import find_dataset, load_dataset
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.longtail import Split, SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings, strong_settings
@@ -86,16 +86,15 @@ def resolve(
     settings: RunSettings, *, changes: Mapping[str, Any], recipe: Mapping[str, Any]
 ) -> RunSettings:
     """Fill in the dataset's and the method's own values; explicit ones win."""
-    if settings.dataset not in (*BENCHMARKS, "demo"):
-        names = ", ".join([*BENCHMARKS, "demo"])
-        raise UserError(f"dataset {settings.dataset!r} is not known; choose from {names}")
+    dataset = find_dataset(settings.dataset)
     preset = preset_of(settings.method, settings.preset)
     own = settings_for(settings.method, preset=preset, changes=changes)
     if getattr(own, "mix", None) == "pixels" and settings.views != FRESH:
         raise UserError(f"views {settings.views!r}: {NEEDS_FRESH}")
-    if preset == "released" and settings.dataset in BENCHMARKS:
-        rate = BENCHMARKS[settings.dataset].learning_rate
-        recipe = {"learning_rate": rate} | {k: v for k, v in recipe.items() if v is not None}
+    if preset == "released" and dataset is not None and dataset.learning_rate is not None:
+        recipe = {"learning_rate": dataset.learning_rate} | {
+            k: v for k, v in recipe.items() if v is not None
+        }
     return dataclasses.replace(
         settings,
         preset=preset,
@@ -217,14 +216,8 @@ class Workbench:
 
 def prepare(settings: RunSettings, *, data: Path | None, workers: int = 0) -> Workbench:
     """Find the data, draw the split, load the backbone."""
-    if settings.dataset == "demo":
-        from bacon_gcd.data import demo
-
-        table = demo.load()
-        split = demo.load_split(table)
-    else:
-        table = load_benchmark(settings.dataset, data)
-        split = make_split(table, settings.split)
+    table = load_dataset(settings.dataset, data)
+    split = make_split(table, settings.split)
     backbone = load_backbone(
         settings.backbone,
         image_size=settings.image_size,

@@ -59,7 +59,8 @@ UnlabeledRatio = Annotated[
     float | None, typer.Option(help="Ratio of unlabeled images, where it differs.")
 ]
 KnownClasses = Annotated[
-    str | None, typer.Option(help="Number of known classes (the first), or ids: 0,3,7.")
+    str | None,
+    typer.Option(help="Number of known classes (the first), their share: 0.5, or ids: 0,3,7."),
 ]
 LabeledShare = Annotated[float, typer.Option(help="Labeled share of known classes.")]
 
@@ -93,14 +94,16 @@ def bacon(
     """Find categories in images when only some classes have labels."""
 
 
-def class_list(text: str | None) -> int | tuple[int, ...] | None:
-    """`80` is a number of classes, `0,3,7` are their ids (`5,` is one id)."""
+def class_list(text: str | None) -> int | float | tuple[int, ...] | None:
+    """`80` is a number of classes, `0.5` a share, `0,3,7` are ids (`5,` is one id)."""
     if text is None:
         return None
     try:
+        if "," not in text:
+            return float(text) if "." in text else int(text)
         ids = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         ids = ()
     if not ids:
-        raise UserError(f"--known {text!r}: give a number, or class ids such as 0,3,7")
-    return ids if "," in text else ids[0]
+        raise UserError(f"--known {text!r}: give a number, a share, or class ids such as 0,3,7")
+    return ids

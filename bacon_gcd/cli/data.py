@@ -32,7 +32,10 @@ app.add_typer(data_app, name="data")
 @data_app.command("show")
 def data_show(
     dataset: Annotated[
-        str, typer.Argument(help="cifar10-lt, cifar100-lt, imagenet100-lt or places-lt.")
+        str,
+        typer.Argument(
+            help="cifar10-lt, cifar100-lt, imagenet100-lt, places-lt, demo or folder:PATH."
+        ),
     ],
     data: DataFolder = None,
     profile: Profile = None,

@@ -100,7 +100,7 @@ class _TrainCommand(TyperCommand):
 def train(
     context: typer.Context,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the run.")] = None,
-    dataset: Annotated[str, typer.Option(help="cifar10-lt, cifar100-lt, ... or demo.")] = "demo",
+    dataset: Annotated[str, typer.Option(help="cifar100-lt, ..., demo or folder:PATH.")] = "demo",
     method: Annotated[str, typer.Option(help="See: bacon methods.", is_eager=True)] = "bacon-s",
     preset: Annotated[str | None, typer.Option(help="The method's first if not given.")] = None,
     backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "resnet18.pypi_in1k",

@@ -63,7 +63,7 @@ def sample_epoch(
 ) -> Iterator[IntArray]:
     """Positions of the images of each batch of one epoch; the last, incomplete batch is dropped.
 
-    half: with replacement, labeled images weigh as much as unlabeled ones (BaCon, GCD; spec 1.3).
+    half: with replacement, labeled images weigh as much as unlabeled ones (authors' code, GCD).
     proportional: labeled and unlabeled in their true proportion, each without replacement (ORCA).
     equal: exactly half of each batch is labeled, both streams shuffled and cycled (FixMatch).
     """

@@ -1,20 +1,32 @@
-"""The paper's four datasets by name: where their files lie, and what the paper fixes about them."""
+"""Datasets by name: the paper's four, the embedded demo set, and folder:PATH, any labelled folder.
+
+Each says where its files are and what the paper fixes about it; `longtail.make_split` splits it.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from bacon_gcd.config import UserError, choose
+import numpy as np
+
+from bacon_gcd.config import UserError
 from bacon_gcd.data.cifar import CifarFiles, find_cifar
 from bacon_gcd.data.entries import Entry, Quarantined, list_files
-from bacon_gcd.data.images import ImageTable, table_of
+from bacon_gcd.data.images import ImageTable, read_folder, table_of
+
+if TYPE_CHECKING:
+    from bacon_gcd.data.split import Split
+
+FOLDER = "folder:"
+TEST_SHARE = 0.2  # of each class of a folder without test images: held out, never trained on
 
 # Class id at rank 0, 1, ... of the long tail, read off the authors' index files; the same for
 # every ratio. The classes at CIFAR-100's ranks 97 and 98 have equal counts at every released
-# ratio, so their order cannot be told; the smaller id comes first here.
+# ratio, so their order is unknown; the smaller id comes first here.
 CIFAR10_RANKS = (0, 4, 2, 8, 5, 6, 7, 1, 9, 3)
 # fmt: off
 CIFAR100_RANKS = (
@@ -44,13 +56,32 @@ class ListFiles:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class EmbeddedFiles:
+    """Images inside the package, which come with their split."""
+
+    wanted: str = "it is part of the package"
+
+    def load(self) -> ImageTable:
+        """Every image with its true class."""
+        from bacon_gcd.data import demo  # it needs the splits, which need this module
+
+        return demo.load()
+
+    def split(self, table: ImageTable) -> Split:
+        """The only split there is."""
+        from bacon_gcd.data import demo
+
+        return demo.load_split(table)
+
+
+@dataclass(frozen=True)
+class Dataset:
     """What the paper and the authors' code fix about a dataset. BaCon App. C."""
 
     n_classes: int
     n_known: int
     """The first class ids are the known ones."""
-    files: CifarFiles | ListFiles
+    files: CifarFiles | ListFiles | EmbeddedFiles
     profile: str
     n_max: int
     """Images of the largest class."""
@@ -58,9 +89,8 @@ class Benchmark:
     """Images of the smallest class of a Pareto profile."""
     ranks: tuple[int, ...] = ()
     """Class id at each rank of the exponential profile."""
-    learning_rate: float = 0.1
-    image_size: int = 224
-    """Side of the views in pixels."""
+    learning_rate: float | None = 0.1
+    """Of the authors' scripts; None: the method's own."""
 
     @property
     def listed(self) -> bool:
@@ -68,8 +98,8 @@ class Benchmark:
         return isinstance(self.files, ListFiles)
 
 
-BENCHMARKS = {
-    "cifar10-lt": Benchmark(
+DATASETS = {
+    "cifar10-lt": Dataset(
         n_classes=10,
         n_known=5,
         profile="exp",
@@ -86,7 +116,7 @@ BENCHMARKS = {
             names_key="label_names",
         ),
     ),
-    "cifar100-lt": Benchmark(
+    "cifar100-lt": Dataset(
         n_classes=100,
         n_known=80,
         profile="exp",
@@ -102,7 +132,7 @@ BENCHMARKS = {
             names_key="fine_label_names",
         ),
     ),
-    "imagenet100-lt": Benchmark(
+    "imagenet100-lt": Dataset(
         n_classes=100,
         n_known=50,
         profile="pareto",
@@ -110,7 +140,7 @@ BENCHMARKS = {
         n_min=5,  # the published list ends at 6; the paper says 5
         files=ListFiles("imageNet_100_LT_train.txt", "ImageNet_100_test.txt"),
     ),
-    "places-lt": Benchmark(
+    "places-lt": Dataset(
         n_classes=365,
         n_known=182,
         profile="pareto",
@@ -118,36 +148,63 @@ BENCHMARKS = {
         n_min=5,
         files=ListFiles("Places_LT_train.txt", "Places_LT_test.txt"),
     ),
+    "demo": Dataset(
+        n_classes=10,
+        n_known=5,
+        profile="exp",
+        n_max=420,
+        learning_rate=None,
+        files=EmbeddedFiles(),
+    ),
 }
+
+
+def find_dataset(name: str) -> Dataset | None:
+    """What is fixed about a dataset; None for a folder of one's own, of which nothing is."""
+    if name.startswith(FOLDER):
+        return None
+    if name not in DATASETS:
+        names = ", ".join([*DATASETS, f"{FOLDER}PATH"])
+        raise UserError(f"dataset {name!r} is not known; choose from {names}")
+    return DATASETS[name]
 
 
 class MissingDataError(UserError):
     """The dataset's files are not there; the line says what to put where."""
 
 
-def load_benchmark(name: str, data: Path | None = None) -> ImageTable:
+def load_dataset(name: str, data: Path | None = None) -> ImageTable:
     """All images of a dataset, train before test; `data` (or $BACON_DATA) says where they are.
 
     CIFAR keeps the order of its files, a published list the order of its lines.
     """
-    benchmark = BENCHMARKS[choose("dataset", name, BENCHMARKS)]
-    files = benchmark.files
+    dataset = find_dataset(name)
     named = data or os.environ.get("BACON_DATA")
-    if not named:
+    root = Path(named).expanduser() if named else None
+    if dataset is None:
+        return load_folder(Path(name.removeprefix(FOLDER)).expanduser(), root)
+    return _checked(_find(name, dataset.files, root), name, dataset)
+
+
+def _find(
+    name: str, files: CifarFiles | ListFiles | EmbeddedFiles, root: Path | None
+) -> ImageTable:
+    if isinstance(files, EmbeddedFiles):
+        return files.load()
+    if root is None:
         raise MissingDataError(
             f"{name}: no data folder; name one with --data DIR or BACON_DATA and {files.wanted}"
         )
-    root = Path(named).expanduser()
     if isinstance(files, CifarFiles):
         table = find_cifar(files, root)
     else:
         table = _find_lists(files, root / name) or _find_lists(files, root)
     if table is None:
         raise MissingDataError(f"{name}: not found in {root}; {files.wanted}")
-    return _checked(table, name, benchmark)
+    return table
 
 
-def _checked(table: ImageTable, name: str, benchmark: Benchmark) -> ImageTable:
+def _checked(table: ImageTable, name: str, benchmark: Dataset) -> ImageTable:
     """Refuse a table with other classes than the dataset has."""
     if len(table.class_names) != benchmark.n_classes:
         raise UserError(
@@ -158,6 +215,44 @@ def _checked(table: ImageTable, name: str, benchmark: Benchmark) -> ImageTable:
         if missing:
             raise UserError(f"{name}: no {split} image of class {table.class_names[min(missing)]}")
     return table
+
+
+# A labelled folder
+
+
+def load_folder(path: Path, data: Path | None = None) -> ImageTable:
+    """The labelled images of a folder; TEST_SHARE of each class is held out if none are for test.
+
+    path: relative to `data` where it is found there, so that a recorded name holds no private path.
+    """
+    inside = data / path if data is not None and (data / path).is_dir() else path
+    table = read_folder(inside)
+    table = table.take(table.labels >= 0)
+    if len(table.class_names) < 2:
+        raise UserError(f"{inside}: fewer than two labelled classes; put each in its own folder")
+    if len(table.rows("test")) == 0:
+        table = hold_out_test(table, inside)
+    # Test images are the last rows, as in every dataset.
+    return table.take(np.concatenate([table.rows("train"), table.rows("test")]))
+
+
+def hold_out_test(table: ImageTable, where: Path) -> ImageTable:
+    """TEST_SHARE of each class as test images, always the same; equal files stay together."""
+    splits = list(table.splits)
+    for class_id, name in enumerate(table.class_names):
+        rows = np.flatnonzero(table.labels == class_id)
+        contents = sorted({table.contents[row] for row in rows})
+        if len(contents) < 2:
+            raise UserError(
+                f"{where}: class {name!r} has {len(contents)} different image; each class needs"
+                f" two, because {TEST_SHARE:.0%} of it are held out as test images"
+            )
+        order = np.random.default_rng([0, class_id]).permutation(len(contents))
+        n_test = max(1, round(TEST_SHARE * len(contents)))
+        chosen = {contents[position] for position in order[:n_test]}
+        for row in rows:
+            splits[row] = "test" if table.contents[row] in chosen else "train"
+    return replace(table, splits=tuple(splits))
 
 
 # ImageNet-100 and Places

@@ -137,7 +137,7 @@ def _walk(root: Path) -> Iterator[tuple[str, str]]:
     seen = {(status.st_dev, status.st_ino) for status in above}  # no link leads out of the top
     folders, links = deque([""]), deque[str]()
     while folders or links:
-        # Real folders first: a link never takes the place of the folder it points to.
+        # Real folders first: a link never replaces the folder it points to.
         name = folders.popleft() if folders else links.popleft()
         try:
             status = (root / name).stat()

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bacon_gcd.config import UserError, choose
-from bacon_gcd.data.datasets import BENCHMARKS
+from bacon_gcd.config import UserError
+from bacon_gcd.data.cifar import CifarFiles
+from bacon_gcd.data.datasets import find_dataset
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.longtail import assemble
 from bacon_gcd.data.safe_pickle import read_torch_array
@@ -25,7 +26,10 @@ def import_index_files(folder: Path, table: ImageTable, *, dataset: str) -> Spli
     The files hold positions in CIFAR's own order of 50,000 training images; a table in another
     order is noticed by its labels and refused. Nothing inside the files is executed.
     """
-    n_known = BENCHMARKS[choose("dataset", dataset, BENCHMARKS)].n_known
+    facts = find_dataset(dataset)
+    if facts is None or not isinstance(facts.files, CifarFiles):
+        raise UserError(f"{dataset}: the authors' index files are of cifar10-lt and cifar100-lt")
+    n_known = facts.n_known
     positions = [read_torch_array(_find(folder, pattern)) for pattern in PATTERNS]
     everything = np.concatenate([part.reshape(-1) for part in positions])
     train = table.rows("train")

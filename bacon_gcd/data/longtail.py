@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -11,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.data.datasets import BENCHMARKS, Benchmark
 from bacon_gcd.data.datasets import CIFAR10_RANKS as CIFAR10_RANKS
 from bacon_gcd.data.datasets import CIFAR100_RANKS as CIFAR100_RANKS
+from bacon_gcd.data.datasets import FOLDER, Dataset, EmbeddedFiles, find_dataset
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.split import Parts as Parts
 from bacon_gcd.data.split import Split as Split
@@ -84,7 +85,7 @@ class SplitSettings:
     """How a table is split. None means: the dataset's own value."""
 
     dataset: str = ""
-    """Name of a benchmark, or empty for a table of one's own."""
+    """Name of a dataset, folder:PATH, or empty for a table of one's own."""
     profile: str | None = None
     """exp, pareto, balanced or listed (every image of the table)."""
     ratio: float | None = None
@@ -99,8 +100,8 @@ class SplitSettings:
     """Images of the smallest class of the Pareto profile."""
     per_class: int | None = None
     """Images of every class of the balanced profile; 100 unless said."""
-    known: int | tuple[int, ...] | None = None
-    """How many classes are known (the first ids), or which."""
+    known: int | float | tuple[int, ...] | None = None
+    """How many classes are known (the first ids), their share (below 1), or which."""
     labeled_share: float = 0.5
     """Share of each known class that is labeled, over 0 and up to 1."""
     seed: int = 0
@@ -108,22 +109,35 @@ class SplitSettings:
 
     def complete(self, sizes: Sequence[int] | None = None) -> SplitSettings:
         """The same with every None that matters filled in. sizes: images per class, if known."""
-        paper = BENCHMARKS[choose("dataset", self.dataset, BENCHMARKS)] if self.dataset else None
+        paper = find_dataset(self.dataset) if self.dataset else None
         if not 0 < self.labeled_share <= 1:
             raise UserError(f"labeled share {self.labeled_share:g} is not over 0 and at most 1")
         if self.seed < 0:
             raise UserError(f"seed {self.seed} is negative")
-        profile = choose("profile", self.profile or _own_profile(paper, sizes), PROFILES)
+        shaped = any(getattr(self, name) is not None for name in PROFILES["exp"])
+        own_profile = "exp" if paper is None and shaped else _own_profile(paper, sizes)
+        profile = choose("profile", self.profile or own_profile, PROFILES)
         for name in sorted(set().union(*PROFILES.values()) - PROFILES[profile]):
             if getattr(self, name) is not None:
                 raise UserError(f"{name} has no meaning for the profile {profile!r}")
         own = _own_values(profile, paper, sizes, self.ratio)
         filled = {name: value for name, value in own.items() if getattr(self, name) is None}
-        known = _known_classes(self.known, paper, _class_number(paper, sizes))
+        known = _known_classes(self._known_default(), paper, _class_number(paper, sizes))
         return replace(self, profile=profile, known=known, **filled)
 
+    def refuse_changes(self) -> None:
+        """Refuse settings of a split that is fixed: they would have no effect."""
+        plain = SplitSettings(dataset=self.dataset, seed=self.seed)
+        changed = [name for name, value in asdict(plain).items() if getattr(self, name) != value]
+        if changed:
+            raise UserError(f"{self.dataset} has a fixed split; {', '.join(changed)} cannot change")
 
-def _own_profile(paper: Benchmark | None, sizes: Sequence[int] | None) -> str:
+    def _known_default(self) -> int | float | tuple[int, ...] | None:
+        is_folder = self.dataset.startswith(FOLDER)
+        return 0.5 if self.known is None and is_folder else self.known
+
+
+def _own_profile(paper: Dataset | None, sizes: Sequence[int] | None) -> str:
     """The dataset's profile; what is long-tailed already, as published lists, stays as it is."""
     if paper is None:
         return "listed"
@@ -133,36 +147,57 @@ def _own_profile(paper: Benchmark | None, sizes: Sequence[int] | None) -> str:
 
 
 def _own_values(
-    profile: str, paper: Benchmark | None, sizes: Sequence[int] | None, ratio: float | None
+    profile: str, paper: Dataset | None, sizes: Sequence[int] | None, ratio: float | None
 ) -> dict[str, Any]:
     """What the settings of a profile are where the person says nothing."""
     if profile == "listed":
         return {}
     if profile == "balanced":
         return {"per_class": 100}  # D_b of BaCon Table 1
-    # Without a paper to follow, the largest class is as large as any class can be.
-    n_max = paper.n_max if paper else min(sizes or [0])
     if profile == "pareto":
+        n_max = paper.n_max if paper else min(sizes or [0])
         return {"n_max": n_max, "n_min": (paper and paper.n_min) or 5}
     ratio = 100.0 if ratio is None else ratio
+    n_max = paper.n_max if paper else largest_class(sizes or [0], ratio)
     return {"n_max": n_max, "ratio": ratio, "labeled_ratio": ratio, "unlabeled_ratio": ratio}
 
 
-def _class_number(paper: Benchmark | None, sizes: Sequence[int] | None) -> int:
+def largest_class(sizes: Sequence[int], ratio: float) -> int:
+    """The largest n_max whose exponential profile classes of these sizes can fill. Ours."""
+    ranked = sorted(sizes, reverse=True)
+
+    def too_large(n_max: int) -> bool:
+        counts = long_tail_counts(n_max, len(ranked), ratio)
+        return any(size < count for size, count in zip(ranked, counts, strict=True))
+
+    candidates = range(math.ceil(max(ratio, 1.0)), ranked[0] + 1)
+    n_fitting = bisect_left(candidates, True, key=too_large)
+    if n_fitting == 0:
+        raise UserError(
+            f"ratio {ratio:g} is too large for classes of {ranked[-1]} to {ranked[0]} images"
+        )
+    return candidates[n_fitting - 1]
+
+
+def _class_number(paper: Dataset | None, sizes: Sequence[int] | None) -> int:
     if sizes is not None:
         return len(sizes)
     if paper is None:
-        raise UserError(f"counts without images need a dataset; choose from {tuple(BENCHMARKS)}")
+        raise UserError("counts without images need one of the paper's datasets")
     return paper.n_classes
 
 
 def _known_classes(
-    known: int | tuple[int, ...] | None, paper: Benchmark | None, n_classes: int
+    known: int | float | tuple[int, ...] | None, paper: Dataset | None, n_classes: int
 ) -> tuple[int, ...]:
     if known is None:
         if paper is None:
             raise UserError("say how many classes are known, or which")
         known = paper.n_known
+    if isinstance(known, float):
+        if not 0 < known < 1:
+            raise UserError(f"known share {known:g} is not between 0 and 1")
+        known = max(1, round(known * n_classes))
     class_ids = tuple(range(known)) if isinstance(known, int) else tuple(sorted(set(known)))
     if not class_ids or class_ids[0] < 0 or class_ids[-1] >= n_classes:
         raise UserError(f"known classes {known} do not fit a dataset of {n_classes} classes")
@@ -213,7 +248,7 @@ def plan_counts(settings: SplitSettings, sizes: Sequence[int] | None = None) -> 
 
 def _profile_totals(settings: SplitSettings, sizes: Sequence[int] | None) -> list[tuple[int, int]]:
     """(images under the labeled ratio, under the unlabeled ratio) of each class id."""
-    paper = BENCHMARKS.get(settings.dataset)
+    paper = find_dataset(settings.dataset) if settings.dataset else None
     n_classes = _class_number(paper, sizes)
     match settings.profile:
         case "listed":
@@ -262,8 +297,12 @@ def make_split(table: ImageTable, settings: SplitSettings) -> Split:
     """Cut a table to the profile, then hide labels. BaCon §3, App. C.2.
 
     Images inside a class are drawn by (seed, class): nested across ratios, and untouched by
-    whatever happens to other classes.
+    whatever happens to other classes. A dataset that comes with its split has no other.
     """
+    dataset = find_dataset(settings.dataset) if settings.dataset else None
+    if dataset is not None and isinstance(dataset.files, EmbeddedFiles):
+        settings.refuse_changes()
+        return dataset.files.split(table)
     rows = class_rows(table)
     sizes = [len(members) for members in rows.values()]
     settings = settings.complete(sizes)
@@ -299,8 +338,13 @@ def _check_sizes(plan: Plan, sizes: Sequence[int], table: ImageTable) -> None:
 
 def _released(settings: SplitSettings) -> bool:
     """Whether the authors' own draw applies: a published list with half of it labeled."""
-    listed = settings.dataset and BENCHMARKS[settings.dataset].listed
-    return bool(listed) and settings.profile == "listed" and settings.labeled_share == 0.5
+    paper = find_dataset(settings.dataset) if settings.dataset else None
+    return (
+        paper is not None
+        and paper.listed
+        and settings.profile == "listed"
+        and settings.labeled_share == 0.5
+    )
 
 
 def released_halves(rows: Mapping[int, IntArray], *, known: Collection[int]) -> Parts:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bacon_gcd.config import choose
-from bacon_gcd.data.datasets import BENCHMARKS, MissingDataError, load_benchmark
+from bacon_gcd.data.datasets import FOLDER, TEST_SHARE, MissingDataError, find_dataset, load_dataset
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.index_files import import_index_files
 from bacon_gcd.data.longtail import Plan, SplitSettings, make_split, plan_counts
@@ -168,7 +168,7 @@ def inspect_split(
     """Make the split if its images are there, count it without them otherwise."""
     names: Sequence[str] = ()
     try:
-        table = load_benchmark(settings.dataset, data)
+        table = load_dataset(settings.dataset, data)
     except MissingDataError as missing:
         if save or index_files:
             raise
@@ -182,7 +182,9 @@ def inspect_split(
 
 
 def _with_images(table: ImageTable, split: Split, save: Path | None) -> Inspection:
-    note = f"split {split.hash} of images {table.fingerprint}"
+    note = f"split {split.hash} of images {table.fingerprint}, {len(split.test)} test images"
+    if str(split.settings.get("dataset", "")).startswith(FOLDER):
+        note += f" ({TEST_SHARE:.0%} of each class unless the folder has test/)"
     if save:
         split.save(save)
         note += f", saved as {save}"
@@ -193,7 +195,8 @@ def _without_images(settings: SplitSettings, missing: MissingDataError) -> Inspe
     plan = plan_counts(settings)
     complete = asdict(replace(settings.complete(), known=len(plan.known)))
     note = f"Counts only, no image was read. {missing}"
-    if BENCHMARKS[settings.dataset].listed:
+    dataset = find_dataset(settings.dataset)
+    if dataset is not None and dataset.listed:
         note = f"A generated profile: the published list is not the same. {note}"
     return Inspection(complete, plan, None, note)
 

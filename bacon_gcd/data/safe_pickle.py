@@ -1,7 +1,7 @@
 """Integer arrays out of pickles made by others, without running anything that is inside them.
 
 CIFAR's official batches and the authors' index files are pickles. A pickle names functions to
-call; here every name is answered by a small stand-in of our own or refused, so that not even
+call; here every name is replaced by a small class of our own or refused, so that not even
 numpy's own reconstruction code sees bytes we do not trust.
 """
 
@@ -71,7 +71,7 @@ def _plain(value: Any, path: Path) -> Any:
 
 
 class _Dtype:
-    """Stand-in for numpy.dtype: an integer type and its byte order."""
+    """Replaces numpy.dtype: an integer type and its byte order."""
 
     def __init__(self, name: Any, *_: Any) -> None:
         self.name, self.order = _text(name), "|"
@@ -83,7 +83,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stand-in for numpy.ndarray: keeps what the pickle says, builds the array afterwards."""
+    """Replaces numpy.ndarray: keeps what the pickle says, builds the array afterwards."""
 
     state: Any = None
 
@@ -118,7 +118,7 @@ def _no_bytes() -> bytes:
     return b""
 
 
-_STAND_INS = {
+_REPLACEMENTS = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,  # numpy 1
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,  # numpy 2
     ("numpy.core.numeric", "_frombuffer"): _frombuffer,  # the same in pickle protocol 5
@@ -132,8 +132,8 @@ _STAND_INS = {
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Our stand-in for the few names the formats use; anything else is refused."""
+        """Our replacement of the few names the formats use; anything else is refused."""
         try:
-            return _STAND_INS[module, name]
+            return _REPLACEMENTS[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}; refused") from None

@@ -27,7 +27,7 @@ MAX_ELONGATION = 16  # longer images keep their middle: a 20000 x 2 strip would 
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """How a view is made. The defaults are the reference's training views (spec 1.2)."""
+    """How a view is made. The defaults are the training views of the authors' code."""
 
     kind: str = "weak"
     """weak, strong or test (which has no randomness and uses only the two sizes)."""
@@ -41,7 +41,7 @@ class ViewSettings:
     """Share of the area that resized_crop keeps, from and to."""
     flip: bool = True
     jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    """Strengths for brightness, contrast, saturation and hue; the reference's are all zero."""
+    """Strengths for brightness, contrast, saturation and hue; the authors' are all zero."""
     jitter_probability: float = 0.8
     gray_probability: float = 0.0
     randaugment: tuple[int, int] = (0, 0)
@@ -82,7 +82,7 @@ def strong_settings(image_size: int) -> ViewSettings:
 
 
 def test_view(image: Image.Image, size: int) -> Tensor:
-    """(3, size, size): shorter side to int(size / 0.875), center crop, normalized. Spec 1.2."""
+    """(3, size, size): shorter side to int(size / 0.875), center crop, normalized, as in the authors' code."""
     settings = ViewSettings("test", size)
     return training_view(image, settings, seed=0, image_key="", view=0)
 
@@ -90,7 +90,7 @@ def test_view(image: Image.Image, size: int) -> Tensor:
 def training_view(
     image: Image.Image, settings: ViewSettings, *, seed: int, image_key: str | int, view: int
 ) -> Tensor:
-    """(3, S, S): one normalized view; the same arguments always give the same one. Spec 1.2."""
+    """(3, S, S): one normalized view; the same arguments always give the same one."""
     pixels = render_views(image, [(settings, view)], seed=seed, image_key=image_key)
     return normalize(torch.from_numpy(pixels))[0]
 
@@ -130,7 +130,7 @@ def view_generator(seed: int, image_key: str | int, kind: str, view: int) -> np.
 
 
 def resize_shorter(image: Image.Image, side: int) -> Image.Image:
-    """Bicubic; the longer side keeps the proportion, rounded down. Spec 1.2."""
+    """Bicubic; the longer side keeps the proportion, rounded down, as in torchvision."""
     width, height = image.size
     short = min(width, height)
     size = (int(side * width / short), int(side * height / short))
@@ -171,7 +171,7 @@ def _center_crop(image: Image.Image, width: int, height: int) -> Image.Image:
 def _random_crop(
     image: Image.Image, settings: ViewSettings, rng: np.random.Generator
 ) -> Image.Image:
-    """A square of the view's size, every place equally likely."""
+    """A square of the view's size, every position equally likely."""
     size = settings.image_size
     left = int(rng.integers(image.width - size + 1))
     top = int(rng.integers(image.height - size + 1))

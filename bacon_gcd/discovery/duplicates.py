@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from bacon_gcd.data.images import ImageTable
@@ -98,12 +100,13 @@ def _similar_pairs(features: Tensor, neighbors: IntArray) -> list[tuple[int, int
 
 
 def joined(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """Groups of everything that hangs together, in the order of their first rows."""
-    group_of: dict[int, list[int]] = {}
-    for a, b in pairs:
-        small, large = sorted((group_of.setdefault(a, [a]), group_of.setdefault(b, [b])), key=len)
-        if small is not large:
-            large += small
-            group_of |= dict.fromkeys(small, large)
-    groups = {id(group): tuple(sorted(group)) for group in group_of.values()}
-    return sorted(groups.values())
+    """Groups of connected rows, in the order of their first rows."""
+    listed = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
+    rows, ends = np.unique(listed, return_inverse=True)
+    first, second = ends.reshape(-1, 2).T
+    graph = coo_array((np.ones(len(first)), (first, second)), shape=(len(rows), len(rows)))
+    groups: dict[int, list[int]] = {}
+    _, group_of = connected_components(graph, directed=False)
+    for row, group in zip(rows.tolist(), group_of.tolist(), strict=True):
+        groups.setdefault(group, []).append(row)
+    return sorted(map(tuple, groups.values()))

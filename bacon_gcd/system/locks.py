@@ -1,7 +1,7 @@
 """Locks that end with the process that holds them, and leftovers of processes that were killed.
 
 A draft folder or a part file has a random name and is locked while it is written. One that nobody
-holds was left by a process that is gone; process ids would not tell, as containers reuse them.
+holds was left by a process that is gone; a process id would not show that: containers reuse them.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def draft_folder(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_drafts(target)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}{PART}")
-    held = _lock_file(draft)
+    lock = _lock_file(draft)
     try:
-        with locked(held):
+        with locked(lock):
             draft.mkdir()
             try:
                 yield draft
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
     finally:
-        held.unlink(missing_ok=True)
+        lock.unlink(missing_ok=True)
 
 
 def _lock_file(draft: Path) -> Path:
@@ -81,11 +81,11 @@ def remove_drafts(target: Path) -> None:
 
 
 def _remove_unheld(draft: Path) -> None:
-    held = _lock_file(draft)
+    lock = _lock_file(draft)
     try:
-        with locked(held, busy="its writer is alive"):
+        with locked(lock, busy="its writer is alive"):
             shutil.rmtree(draft, ignore_errors=True)
-            held.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
     except (UserError, OSError):  # alive, or not ours to remove
         return
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import struct
 import zipfile
 from io import BytesIO
@@ -15,10 +16,18 @@ from typer.testing import CliRunner
 
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
-from bacon_gcd.data.datasets import BENCHMARKS, MissingDataError, load_benchmark
+from bacon_gcd.data import demo
+from bacon_gcd.data.datasets import DATASETS, MissingDataError, load_dataset
 from bacon_gcd.data.images import from_arrays
 from bacon_gcd.data.index_files import import_index_files
-from bacon_gcd.data.longtail import Plan, Split, SplitSettings, make_split, plan_counts
+from bacon_gcd.data.longtail import (
+    Plan,
+    Split,
+    SplitSettings,
+    long_tail_counts,
+    make_split,
+    plan_counts,
+)
 from bacon_gcd.data.profile_chart import draw
 from bacon_gcd.data.safe_pickle import read_pickle, read_torch_array
 
@@ -82,8 +91,8 @@ def python3_pickle(values):
 
 def write_batches(folder, dataset, dump, *, n_train=20, n_test=10):
     """An official folder in small; returns the images and labels it holds, train before test."""
-    files = BENCHMARKS[dataset].files
-    n_classes = BENCHMARKS[dataset].n_classes
+    files = DATASETS[dataset].files
+    n_classes = DATASETS[dataset].n_classes
     folder.mkdir(parents=True)
     images, labels = [], []
     for number, name in enumerate([*files.train, files.test]):
@@ -108,10 +117,10 @@ def assert_same_pixels(table, images):
 @pytest.mark.parametrize("dump", [python2_pickle, python3_pickle])
 @pytest.mark.parametrize(("dataset", "n_train"), [("cifar10-lt", 20), ("cifar100-lt", 100)])
 def test_official_batches_keep_pixels_labels_and_order(tmp_path, dump, dataset, n_train):
-    folder = tmp_path / BENCHMARKS[dataset].files.folder
+    folder = tmp_path / DATASETS[dataset].files.folder
     images, labels = write_batches(folder, dataset, dump, n_train=n_train, n_test=100)
     for data in (tmp_path, folder):
-        table = load_benchmark(dataset, data)
+        table = load_dataset(dataset, data)
         assert table.labels.tolist() == labels.tolist()
         assert table.splits == ("train",) * (len(labels) - 100) + ("test",) * 100
         assert table.class_names[1] == "name 1"
@@ -137,7 +146,7 @@ def test_a_malicious_batch_runs_nothing(tmp_path, place):
     with pytest.raises(
         UserError, match=r"cannot be read safely: it asks for posix\.mkdir; refused"
     ):
-        load_benchmark("cifar10-lt", tmp_path)
+        load_dataset("cifar10-lt", tmp_path)
     assert not (tmp_path / "trace").exists()
 
 
@@ -185,7 +194,7 @@ def test_a_damaged_batch_is_one_line_that_names_the_file(tmp_path, content, mess
     write_batches(folder, "cifar10-lt", python2_pickle)
     (folder / "data_batch_2").write_bytes(content)
     with pytest.raises(UserError, match=message) as error:
-        load_benchmark("cifar10-lt", tmp_path)
+        load_dataset("cifar10-lt", tmp_path)
     assert "data_batch_2" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -195,7 +204,7 @@ def test_a_missing_batch_is_named(tmp_path):
     write_batches(folder, "cifar10-lt", python2_pickle)
     (folder / "data_batch_4").unlink()
     with pytest.raises(UserError, match="data_batch_4: no such file"):
-        load_benchmark("cifar10-lt", tmp_path)
+        load_dataset("cifar10-lt", tmp_path)
 
 
 # CIFAR from arrays and parquet
@@ -213,7 +222,7 @@ def test_npz_arrays_are_read(tmp_path, name):
         class_names=np.array([f"name {c}" for c in range(10)]),
     )
     for data in (tmp_path, tmp_path / name):
-        table = load_benchmark("cifar10-lt", data)
+        table = load_dataset("cifar10-lt", data)
         assert table.labels.tolist() == labels.tolist()
         assert len(table.rows("test")) == 10
         assert_same_pixels(table, images)
@@ -245,14 +254,14 @@ def write_parquet(path, images, labels, *, columns, names):
 )
 @pytest.mark.parametrize("named", [True, False])
 def test_parquet_of_the_hub_is_read(tmp_path, dataset, folder, columns, named):
-    n_classes = BENCHMARKS[dataset].n_classes
+    n_classes = DATASETS[dataset].n_classes
     images, labels = cifar_pixels(3 * n_classes), np.tile(np.arange(n_classes), 3)
     names = [f"name {c}" for c in range(n_classes)] if named else None
     for number, part in enumerate(("train-0-of-2", "train-1-of-2", "test-0-of-1")):
         rows = slice(number * n_classes, (number + 1) * n_classes)
         path = tmp_path / folder / f"{part}.parquet"
         write_parquet(path, images[rows], labels[rows], columns=columns, names=names)
-    table = load_benchmark(dataset, tmp_path)
+    table = load_dataset(dataset, tmp_path)
     assert table.labels.tolist() == labels.tolist()
     assert len(table.rows("train")) == 2 * n_classes
     assert table.class_names[1] == ("name 1" if named else "1")
@@ -265,15 +274,15 @@ def test_parquet_with_other_columns_or_images_is_one_line(tmp_path):
         path = tmp_path / f"{part}-0.parquet"
         write_parquet(path, images, range(10), columns=("img", "class"), names=None)
     with pytest.raises(UserError, match="no column fine_label or label; it has img, class"):
-        load_benchmark("cifar10-lt", tmp_path)
+        load_dataset("cifar10-lt", tmp_path)
     write_parquet(
         tmp_path / "train-0.parquet", images[:, :8], range(10), columns=("img", "label"), names=None
     )
     with pytest.raises(UserError, match="row 0: an image of 32 x 8, not 32 x 32"):
-        load_benchmark("cifar10-lt", tmp_path)
+        load_dataset("cifar10-lt", tmp_path)
     (tmp_path / "train-0.parquet").write_bytes(b"no")
     with pytest.raises(UserError, match="not a parquet file"):
-        load_benchmark("cifar10-lt", tmp_path)
+        load_dataset("cifar10-lt", tmp_path)
 
 
 # ImageNet-100 and Places
@@ -288,7 +297,7 @@ def image_bytes():
 
 def write_lists(root, dataset, image_bytes, sizes):
     """Images and lists in the published form; class ids do not follow the names of folders."""
-    files = BENCHMARKS[dataset].files
+    files = DATASETS[dataset].files
     n_classes = len(sizes)
     root.mkdir(parents=True, exist_ok=True)
     lines = {"train": [], "test": []}
@@ -309,10 +318,10 @@ def write_lists(root, dataset, image_bytes, sizes):
 
 @pytest.mark.parametrize("dataset", ["imagenet100-lt", "places-lt"])
 def test_published_lists_give_order_classes_and_split(tmp_path, dataset, image_bytes):
-    benchmark = BENCHMARKS[dataset]
+    benchmark = DATASETS[dataset]
     sizes = [1 + 19 // (c + 1) for c in range(benchmark.n_classes)]
     lines = write_lists(tmp_path / dataset, dataset, image_bytes, sizes)
-    table = load_benchmark(dataset, tmp_path)
+    table = load_dataset(dataset, tmp_path)
     whole = lines["train"] + lines["test"]
     assert [f"{name} {label}" for name, label in zip(table.ids, table.labels, strict=True)] == whole
     assert table.class_names[1] == "n0037"
@@ -324,7 +333,7 @@ def test_published_lists_give_order_classes_and_split(tmp_path, dataset, image_b
 
 
 def test_folders_of_one_name_are_told_apart_by_their_whole_path(tmp_path, image_bytes):
-    files = BENCHMARKS["imagenet100-lt"].files
+    files = DATASETS["imagenet100-lt"].files
     lines = [f"data/{c}/outdoor/x.png {c}" for c in range(100)]
     for line in lines:
         path = tmp_path / line.split()[0]
@@ -333,7 +342,7 @@ def test_folders_of_one_name_are_told_apart_by_their_whole_path(tmp_path, image_
         (path.parent / "y.png").write_bytes(image_bytes)
     (tmp_path / files.train).write_text("\n".join(lines))
     (tmp_path / files.test).write_text("\n".join(lines).replace("x.png", "y.png"))
-    assert load_benchmark("imagenet100-lt", tmp_path).class_names[7] == "data/7/outdoor"
+    assert load_dataset("imagenet100-lt", tmp_path).class_names[7] == "data/7/outdoor"
 
 
 @pytest.mark.parametrize(
@@ -354,7 +363,7 @@ def test_a_wrong_line_of_a_list_is_one_line(tmp_path, image_bytes, line, message
     with (tmp_path / "imageNet_100_LT_train.txt").open("a") as file:
         file.write(line + "\n")
     with pytest.raises(UserError, match=message) as error:
-        load_benchmark("imagenet100-lt", tmp_path)
+        load_dataset("imagenet100-lt", tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -362,7 +371,7 @@ def test_a_list_without_its_test_list_is_named(tmp_path, image_bytes):
     write_lists(tmp_path, "imagenet100-lt", image_bytes, [1] * 100)
     (tmp_path / "ImageNet_100_test.txt").unlink()
     with pytest.raises(UserError, match=r"ImageNet_100_test\.txt: no such file"):
-        load_benchmark("imagenet100-lt", tmp_path)
+        load_dataset("imagenet100-lt", tmp_path)
 
 
 @pytest.mark.parametrize("test_folder", ["test", "val"])
@@ -373,7 +382,7 @@ def test_class_folders_are_cut_to_a_pareto_profile(tmp_path, image_bytes, test_f
             place.mkdir(parents=True)
             for number in range(n_images):
                 (place / f"{number}.png").write_bytes(image_bytes)
-    table = load_benchmark("imagenet100-lt", tmp_path)
+    table = load_dataset("imagenet100-lt", tmp_path)
     assert (len(table.rows("train")), len(table.rows("test"))) == (600, 100)
     split = make_split(table, SplitSettings(dataset="imagenet100-lt", n_max=6, n_min=1))
     assert split.settings["profile"] == "pareto"
@@ -385,23 +394,26 @@ def test_class_folders_are_cut_to_a_pareto_profile(tmp_path, image_bytes, test_f
 # What is missing
 
 
-@pytest.mark.parametrize("dataset", BENCHMARKS)
+PAPER = [name for name in DATASETS if name != "demo"]
+
+
+@pytest.mark.parametrize("dataset", PAPER)
 def test_missing_data_says_in_one_line_what_to_put_where(tmp_path, dataset, monkeypatch):
     with pytest.raises(MissingDataError, match="--data DIR or BACON_DATA and put") as error:
-        load_benchmark(dataset, None)
+        load_dataset(dataset, None)
     assert "\n" not in str(error.value)
     with pytest.raises(MissingDataError, match=f"not found in {tmp_path}; put "):
-        load_benchmark(dataset, tmp_path)
+        load_dataset(dataset, tmp_path)
     monkeypatch.setenv("BACON_DATA", str(tmp_path / "absent"))
     with pytest.raises(MissingDataError, match=r"not found in .*absent; put "):
-        load_benchmark(dataset)
+        load_dataset(dataset)
 
 
 def test_an_unknown_dataset_lists_the_choices():
     with pytest.raises(
         UserError, match="'cifar' is not known; choose from cifar10-lt, cifar100-lt"
     ):
-        load_benchmark("cifar")
+        load_dataset("cifar")
 
 
 def test_data_of_another_dataset_is_refused(tmp_path):
@@ -413,17 +425,17 @@ def test_data_of_another_dataset_is_refused(tmp_path):
         test_labels=np.arange(10),
     )
     with pytest.raises(UserError, match="cifar100-lt: 10 classes found, it has 100"):
-        load_benchmark("cifar100-lt", tmp_path)
+        load_dataset("cifar100-lt", tmp_path)
 
 
 def test_learning_rates_and_known_classes_are_the_released_ones():
-    assert {name: b.learning_rate for name, b in BENCHMARKS.items()} == {
+    assert {name: b.learning_rate for name, b in DATASETS.items() if name in PAPER} == {
         "cifar10-lt": 0.01,
         "cifar100-lt": 0.1,
         "imagenet100-lt": 0.1,
         "places-lt": 0.1,
     }
-    assert [b.n_known for b in BENCHMARKS.values()] == [5, 80, 50, 182]
+    assert [DATASETS[name].n_known for name in PAPER] == [5, 80, 50, 182]
 
 
 # The authors' index files
@@ -595,3 +607,81 @@ def test_bars_show_every_class_and_tell_known_from_novel():
     assert lines[9] == "    |##..##"
     assert "# known  . novel   3 classes" in lines[-1]
     assert "2 of them drawn" in draw(plan, width=2)
+
+
+# The demo set and labelled folders
+
+
+def test_the_demo_set_is_a_dataset_like_any_other():
+    table = load_dataset("demo")
+    split = make_split(table, SplitSettings(dataset="demo", seed=3))
+    assert split.hash == demo.load_split().hash
+    shown = json.loads(show("demo", "--json").stdout)
+    assert (shown["split_hash"], shown["labeled"]) == (split.hash, len(split.labeled))
+
+
+def test_settings_of_a_fixed_split_are_refused_by_name():
+    with pytest.raises(UserError, match="demo has a fixed split; ratio, known cannot change"):
+        make_split(load_dataset("demo"), SplitSettings(dataset="demo", ratio=10, known=3))
+
+
+def labelled_folder(root, sizes, test_sizes=()):
+    for prefix, counts in (("train/" if test_sizes else "", sizes), ("test/", test_sizes)):
+        for number, count in enumerate(counts):
+            for k in range(count):
+                path = root / f"{prefix}class {number}" / f"{k}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (4, 4), (number, k, len(prefix))).save(path)
+    return root
+
+
+def test_a_labelled_folder_is_a_dataset(tmp_path):
+    root = labelled_folder(tmp_path / "birds", [40, 30, 20, 10])
+    table = load_dataset("folder:birds", tmp_path)
+    assert table.fingerprint == load_dataset(f"folder:{root}").fingerprint
+    assert np.bincount(table.labels[table.rows("test")]).tolist() == [8, 6, 4, 2]
+    split = make_split(table, SplitSettings(dataset="folder:birds"))
+    assert (split.n_known, split.n_classes) == (2, 4)
+    assert len(split.train) == 80
+    assert len(split.test) == 20
+    assert not set(split.train) & set(split.test)
+
+
+def test_a_folder_is_cut_to_the_largest_tail_of_a_ratio(tmp_path):
+    root = labelled_folder(tmp_path, [40, 30, 20, 10])
+    words = [f"folder:{root}", "--known", "0.5", "--ratio", "4", "--json"]
+    shown = json.loads(show(*words).stdout)
+    totals = [a + b for a, b in zip(*shown["per_class"].values(), strict=True)]
+    assert sorted(totals, reverse=True) == long_tail_counts(32, 4, 4)
+    assert (shown["classes_known"], shown["settings"]["n_max"]) == (2, 32)
+    assert "20 test images (20% of each class" in shown["note"]
+
+
+def test_test_images_of_a_folder_are_taken_as_they_are(tmp_path):
+    table = load_dataset(f"folder:{labelled_folder(tmp_path, [5, 5], [3, 2])}")
+    assert np.bincount(table.labels[table.rows("test")]).tolist() == [3, 2]
+    assert len(table.rows("train")) == 10
+
+
+def test_copies_of_an_image_are_not_both_in_training_and_test(tmp_path):
+    root = labelled_folder(tmp_path, [10, 10])
+    for k in range(10):
+        shutil.copy(root / "class 0" / f"{k}.png", root / "class 0" / f"copy {k}.png")
+    table = load_dataset(f"folder:{root}")
+    parts = [{table.contents[row] for row in table.rows(part)} for part in ("train", "test")]
+    assert not parts[0] & parts[1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [([5], "fewer than two labelled classes"), ([5, 1], "class 'class 1' has 1 different image")],
+)
+def test_a_folder_without_enough_labels_is_one_line(tmp_path, sizes, message):
+    with pytest.raises(UserError, match=message):
+        load_dataset(f"folder:{labelled_folder(tmp_path, sizes)}")
+
+
+def test_a_ratio_that_no_class_can_show_is_one_line(tmp_path):
+    table = load_dataset(f"folder:{labelled_folder(tmp_path, [5, 5])}")
+    with pytest.raises(UserError, match="ratio 50 is too large for classes of 4 to 4 images"):
+        make_split(table, SplitSettings(dataset="folder:x", ratio=50))

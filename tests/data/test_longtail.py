@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bacon_gcd.config import UserError
-from bacon_gcd.data.datasets import load_benchmark
+from bacon_gcd.data.datasets import load_dataset
 from bacon_gcd.data.images import from_arrays
 from bacon_gcd.data.longtail import (
     CIFAR10_RANKS,
@@ -471,5 +471,5 @@ def real_table(dataset):
     if not list(folder.glob(f"{stem}*")):
         pytest.skip(f"no {stem} in BACON_DATA or ../shared/data")
     if dataset not in TABLES:
-        TABLES[dataset] = load_benchmark(dataset, folder)
+        TABLES[dataset] = load_dataset(dataset, folder)
     return TABLES[dataset]

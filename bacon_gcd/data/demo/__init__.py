@@ -54,7 +54,7 @@ def write_folder(path: Path | str) -> Path:
     """Write the training images as a person's own folder would look, to try `bacon discover` on.
 
     root/<class>/*.png holds the labeled images, root/_unlabeled/*.png all others, under numbers
-    that tell nothing of the class; root/truth.csv tells what they are.
+    that do not show the class; root/truth.csv holds their classes.
     """
     root = Path(path)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
@@ -90,7 +90,7 @@ def _tiles(part: dict[str, Any]) -> npt.NDArray[np.uint8]:
 
 
 def _shuffled(table: ImageTable) -> list[int]:
-    """Training rows in the order of their pixels' hashes: neither class nor part can be told."""
+    """Training rows in the order of their pixels' hashes: the order shows neither class nor part."""
     rows = table.rows("train").tolist()
     return sorted(rows, key=lambda row: hashlib.sha256(table.contents[row].encode()).digest())
 
