@@ -59,6 +59,19 @@ def test_nothing_untrusted_is_executed(path):
             assert keywords.get("allow_pickle") == "False", f"{path.name}:{node.lineno}"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_images_are_opened_with_a_list_of_formats(path):
+    """Pillow knows formats that start other programs (EPS: Ghostscript)."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {
+            "Image.open",
+            "PIL.Image.open",
+        }:
+            assert "formats" in {k.arg for k in node.keywords}, f"{path.name}:{node.lineno}"
+        if isinstance(node, ast.ImportFrom) and node.module == "PIL.Image":
+            assert "open" not in {name.name for name in node.names}, f"{path.name}:{node.lineno}"
+
+
 def test_importing_the_package_or_asking_for_help_loads_no_torch():
     import subprocess
     import sys

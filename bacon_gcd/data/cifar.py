@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
-from bacon_gcd.config import UserError
+from bacon_gcd.config import UserError, one_line
 from bacon_gcd.data.images import ImageTable, from_arrays, read_npz
+from bacon_gcd.data.pixels import decode
 from bacon_gcd.data.safe_pickle import read_pickle
 from bacon_gcd.system.progress import progress
 
@@ -124,9 +124,9 @@ def _column(path: Path, names: Sequence[str], choices: tuple[str, str]) -> str:
 
 def _decode(cell: Any, *, where: str) -> ByteArray:
     try:
-        pixels = np.asarray(Image.open(BytesIO(cell["bytes"])).convert("RGB"))
-    except (OSError, TypeError, KeyError) as error:
-        raise UserError(f"{where}: no readable image: {error}") from None
+        pixels = np.asarray(decode(BytesIO(cell["bytes"])))
+    except Exception as error:  # decoders raise nearly anything on hostile bytes
+        raise UserError(f"{where}: no readable image: {one_line(error)}") from None
     if pixels.shape != (32, 32, 3):
         raise UserError(f"{where}: an image of {pixels.shape[1]} x {pixels.shape[0]}, not 32 x 32")
     return pixels

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 from collections import Counter, deque
@@ -15,15 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bacon_gcd.config import UserError, choose
-from bacon_gcd.data.pixels import Box, IntArray
+from bacon_gcd.config import UserError, choose, one_line
+from bacon_gcd.data.pixels import HEIF_EXTENSIONS, HEIF_EXTRA, Box, IntArray, has_heif
+from bacon_gcd.system.files import json_value
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+JPEG_EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
+EXTENSIONS = JPEG_EXTENSIONS | {".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 SPLITS = ("train", "test")
-UNLABELED_FOLDERS = frozenset({"_unlabeled", "unlabeled"})
+SPLIT_FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+SPLIT_FOLDERS |= dict.fromkeys(("val", "valid", "validation"), "val")
+UNLABELED_FOLDERS = frozenset({"_unlabeled", "unlabeled", "_unlabelled", "unlabelled"})
 UNLABELED_TEXTS = frozenset({"", "-1", "-1.0", "nan", "unlabeled"})
 BOX_COLUMNS = ("x", "y", "width", "height")
-IMAGE, IGNORED, FOLDER, HIDDEN_FOLDER = KINDS = ("image", "ignored", "folder", "hidden folder")
+IMAGE, FOLDER, HIDDEN, OTHER = "image", "folder", "hidden", "other file"
+NO_EXTENSION = "without extension"
 COLUMNS = ("file_name", "label", "split", "group", *BOX_COLUMNS)
 
 
@@ -60,8 +64,24 @@ class Listing:
 
     files: list[str]
     quarantine: list[Quarantined]
-    ignored: int
-    """Hidden files and files that are not named like an image."""
+    ignored: dict[str, int]
+    """Extension -> number of files that are not named like an image; HIDDEN -> hidden files."""
+
+
+def extensions() -> frozenset[str]:
+    """Names of image files end in one of these; HEIC only where its decoder is installed."""
+    return EXTENSIONS | HEIF_EXTENSIONS if has_heif() else EXTENSIONS
+
+
+def describe_ignored(ignored: Mapping[str, int]) -> str:
+    """`50 .heic (pip install 'bacon-gcd[heif]' reads them), 3 .txt`, most first."""
+    ranked = sorted(ignored.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{count} {kind}{_advice(kind)}" for kind, count in ranked)
+
+
+def _advice(extension: str) -> str:
+    readable = extension in HEIF_EXTENSIONS
+    return f" (pip install '{HEIF_EXTRA}' reads them)" if readable else ""
 
 
 def plain_text(text: str) -> str:
@@ -71,6 +91,8 @@ def plain_text(text: str) -> str:
 
 def label_text(value: object) -> str | None:
     """A label as a class name; None for what means unlabeled: nothing, -1, NaN, "unlabeled"."""
+    if isinstance(value, dict | list | bytes):
+        raise UserError(f"a {type(value).__name__} where a text or a number is expected")
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # a column of whole numbers with gaps is stored as floats
     text = plain_text("" if value is None else str(value).strip())
@@ -125,13 +147,20 @@ def encode_names(
 
 def list_files(root: Path) -> Listing:
     """Every image file under `root`, through links too, sorted by name."""
-    found = list(_walk(root))
+    known = (IMAGE, FOLDER, HIDDEN, OTHER)
+    found = list(_walk(root, extensions()))
     files = sorted(name for name, kind in found if kind == IMAGE)
-    bad = [Quarantined(plain_text(name), kind) for name, kind in found if kind not in KINDS]
-    return Listing(files, sorted(bad), sum(kind == IGNORED for _, kind in found))
+    bad = [Quarantined(plain_text(name), kind) for name, kind in found if kind not in known]
+    ignored = Counter(_extension(name) for name, kind in found if kind == OTHER)
+    ignored[HIDDEN] = sum(kind == HIDDEN for _, kind in found)
+    return Listing(files, sorted(bad), {kind: n for kind, n in ignored.items() if n})
 
 
-def _walk(root: Path) -> Iterator[tuple[str, str]]:
+def _extension(name: str) -> str:
+    return plain_text(Path(name).suffix.lower()) or NO_EXTENSION
+
+
+def _walk(root: Path, images: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Name and kind of everything that is not a folder; each real folder is read once."""
     above = [folder.stat() for folder in root.resolve().parents]
     seen = {(status.st_dev, status.st_ino) for status in above}  # no link leads out of the top
@@ -152,58 +181,91 @@ def _walk(root: Path) -> Iterator[tuple[str, str]]:
         seen.add((status.st_dev, status.st_ino))
         for entry in entries:
             inner = f"{name}/{entry.name}" if name else entry.name
-            kind = _kind(entry)
+            kind = _kind(entry, images)
             if kind == FOLDER:
                 (links if entry.is_symlink() else folders).append(inner)
-            else:
+            elif kind:
                 yield inner, kind
 
 
-def _kind(entry: os.DirEntry[str]) -> str:
-    """One of KINDS, or the reason for quarantine."""
+def _kind(entry: os.DirEntry[str], images: frozenset[str]) -> str:
+    """What it is, or the reason for quarantine; empty for a hidden folder, which is not read."""
     try:
         is_folder = entry.is_dir()
     except OSError:  # a looping link
         is_folder = False
     if entry.name.startswith("."):
-        return HIDDEN_FOLDER if is_folder else IGNORED
-    is_image = Path(entry.name).suffix.lower() in EXTENSIONS
+        return "" if is_folder else HIDDEN
+    is_image = Path(entry.name).suffix.lower() in images
     if is_folder:
         return "a folder named like an image: rename it to have it read" if is_image else FOLDER
     if is_image:
         return IMAGE
     # A link that leads nowhere may have been a folder full of images.
     leads_somewhere = os.path.exists(entry)  # noqa: PTH110 (pathlib's raises without permission)
-    return IGNORED if leads_somewhere or not entry.is_symlink() else "broken link"
+    return OTHER if leads_somewhere or not entry.is_symlink() else "broken link"
 
 
-def folder_entries(files: Iterable[str], *, root: Path) -> list[Entry]:
-    """The first folder is the class; `_unlabeled/` and the root itself hold unlabeled images."""
+def is_unlabeled_folder(name: str) -> bool:
+    """`_unlabeled`, `Unlabeled`, `UNLABELLED`, ...: any capitalisation."""
+    return name.casefold() in UNLABELED_FOLDERS
+
+
+def split_folders(files: Iterable[str], *, root: Path) -> dict[str, str]:
+    """Folder -> its split, where train/, val/, test/ (training/, ...) are splits and not classes.
+
+    They are if nothing but splits and unlabeled images is there. val/ belongs to training if there
+    is a test/ beside it, and is the test split otherwise.
+    """
     parts = [file.split("/") for file in files]
-    has_splits = _has_splits(parts, root)
-    return [_folder_entry(names, has_splits) for names in parts]
+    tops = {names[0] for names in parts if len(names) > 1 and not is_unlabeled_folder(names[0])}
+    found = {top: SPLIT_FOLDERS[top.casefold()] for top in tops if top.casefold() in SPLIT_FOLDERS}
+    if other := sorted(plain_text(top) for top in tops - set(found)):
+        deep = {found[names[0]] for names in parts if len(names) > 2 and names[0] in found}
+        if len(deep) < 2:  # a class may be called train
+            return {}
+        raise UserError(
+            f"{root}: {'/, '.join(sorted(found))}/ hold class folders, so {', '.join(other)}/"
+            " beside them cannot be a class; move it into one of them, or away"
+        )
+    validation = "train" if "test" in found.values() else "test"
+    return {top: validation if split == "val" else split for top, split in found.items()}
 
 
-def _folder_entry(names: list[str], has_splits: bool) -> Entry:
-    split = names[0] if has_splits and names[0] in SPLITS else None
+def folder_entries(files: Iterable[str], splits: Mapping[str, str]) -> list[Entry]:
+    """The first folder is the class; `_unlabeled/` and the root itself hold unlabeled images.
+
+    splits: what `split_folders` found; classes are the folders inside those.
+    """
+    return [_folder_entry(file.split("/"), splits) for file in files]
+
+
+def _folder_entry(names: list[str], splits: Mapping[str, str]) -> Entry:
+    split = splits.get(names[0]) if len(names) > 1 else None
     folders = names[1:-1] if split else names[:-1]
-    unlabeled = not folders or not UNLABELED_FOLDERS.isdisjoint(folders)
+    unlabeled = not folders or any(is_unlabeled_folder(name) for name in folders)
     return Entry("/".join(names), None if unlabeled else plain_text(folders[0]), split)
 
 
-def _has_splits(parts: list[list[str]], root: Path) -> bool:
-    """Whether train/ and test/ are splits: both are there and both hold class folders."""
-    deep = Counter(names[0] for names in parts if len(names) > 2)
-    if not all(deep[split] for split in SPLITS):
-        return False
-    tops = {names[0] for names in parts if len(names) > 1}
-    # A third folder (val/) would silently become a class beside the real ones.
-    if other := sorted(plain_text(top) for top in tops - {*SPLITS} - UNLABELED_FOLDERS):
-        raise UserError(
-            f"{root}: train/ and test/ hold class folders, so {', '.join(other)}/ beside them"
-            " cannot be a class; move it into train/ or test/, or away"
-        )
-    return True
+def split_remark(splits: Mapping[str, str]) -> list[str]:
+    """One line that says that splits were recognised, if they were."""
+    if not splits:
+        return []
+    names = ", ".join(f"{plain_text(name)}/" for name in sorted(splits))
+    return [f"{names} taken for splits; classes are the folders inside"]
+
+
+def similar_names_remark(names: Iterable[str]) -> list[str]:
+    """One line for each group of class names that differ only in case or blanks."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault("".join(name.casefold().split()), []).append(name)
+    return [
+        f"classes {', '.join(map(repr, sorted(group)))} differ only in case or blanks;"
+        " they are different classes here"
+        for group in groups.values()
+        if len(group) > 1
+    ]
 
 
 def table_entries(path: Path, *, root: Path) -> list[Entry]:
@@ -303,9 +365,10 @@ def _jsonl_rows(path: Path) -> Rows:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{path}, line {number}: not valid JSON: {error}") from None
+                row = json_value(line)
+            except (ValueError, RecursionError) as error:
+                reason = one_line(error)
+                raise UserError(f"{path}, line {number}: not valid JSON: {reason}") from None
             if not isinstance(row, dict):
                 raise UserError(f"{path}, line {number}: not a JSON object")
             _need_columns(f"{path}, line {number}", row)
@@ -320,10 +383,12 @@ def _parquet_rows(path: Path) -> Rows:
         names = pq.read_schema(path).names
         _need_columns(path, names)
         table = pq.read_table(path, columns=[name for name in COLUMNS if name in names])
-    except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not a valid parquet file: {reason}") from None
-    for number, row in enumerate(table.to_pylist(), start=1):
+        rows = table.to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path}: not a valid parquet file: {one_line(error)}") from None
+    for number, row in enumerate(rows, start=1):
         yield f"row {number}", row
 
 

@@ -8,8 +8,8 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,24 @@ from PIL import Image
 
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.entries import (
-    EXTENSIONS,
     SPLITS,
     Entry,
     Quarantined,
+    describe_ignored,
     encode_labels,
     encode_names,
+    extensions,
     folder_entries,
     list_files,
     merge_labels,
     plain_text,
+    similar_names_remark,
+    split_folders,
+    split_remark,
     table_entries,
 )
 from bacon_gcd.data.pixels import (
+    MISSING,
     ArraySource,
     ByteArray,
     Checked,
@@ -63,8 +68,10 @@ class ImageTable:
     groups: tuple[str, ...] | None = None
     """Bursts or patients, to be kept together in every hold-out."""
     quarantine: tuple[Quarantined, ...] = ()
-    ignored: int = 0
-    """How many files of the folder were hidden or not named like an image."""
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    """Extension -> number of files of the folder that are not named like an image, or hidden."""
+    remarks: tuple[str, ...] = ()
+    """Lines for the person about how the source was read."""
 
     def __post_init__(self) -> None:
         parts = (self.labels, self.splits, self.source, self.contents, self.groups)
@@ -91,6 +98,15 @@ class ImageTable:
         """Identifies the pixels of every row alone: it stays when labels are corrected."""
         return digest(self.ids, self.contents)
 
+    def summary(self) -> str:
+        """How many files there were and what became of them: nothing is left out silently."""
+        n_ignored = sum(self.ignored.values())
+        kinds = f": {describe_ignored(self.ignored)}" if n_ignored else ""
+        return (
+            f"{len(self)} images, {int((self.labels >= 0).sum())} with a label; "
+            f"{len(self.quarantine)} unreadable, {n_ignored} other files ignored{kinds}"
+        )
+
     def image(self, row: int) -> Image.Image:
         """Open one image: RGB, upright, cut to its box."""
         return self.source.image(row)
@@ -114,6 +130,7 @@ class ImageTable:
             groups=self.groups and tuple(self.groups[row] for row in rows),
             quarantine=self.quarantine,
             ignored=self.ignored,
+            remarks=self.remarks,
         )
 
 
@@ -140,17 +157,17 @@ def read_images(
             return read_npz(source)
         case suffix if suffix in TABLES:
             return read_table(source, threads=threads)
-        case suffix if suffix in EXTENSIONS and os.path.lexists(source):
+        case suffix if suffix in extensions() and os.path.lexists(source):
             return read_files([source], threads=threads)
     problem = "not something to read images from" if Path(source).exists() else "no such file"
-    kinds = ", ".join((*TABLES, ".npz", *sorted(EXTENSIONS)))
+    kinds = ", ".join((*TABLES, ".npz", *sorted(extensions())))
     raise UserError(f"{source}: {problem}; give a folder or one of {kinds}")
 
 
 def read_folder(
     root: str | Path, labels: str | Path | None = None, *, threads: int | None = None
 ) -> ImageTable:
-    """`root/<class>/**`; unlabeled in `_unlabeled/` or loose; train/ and test/ above if both are.
+    """`root/<class>/**`; unlabeled in `_unlabeled/` or loose; train/, val/ and test/ are splits.
 
     labels: a table that replaces the class folders, with file names relative to `root`.
     """
@@ -158,14 +175,20 @@ def read_folder(
     if not root.is_dir():
         raise UserError(f"{root}: no such folder")
     found = list_files(root)
-    entries = folder_entries(found.files, root=root)
+    splits = split_folders(found.files, root=root)
+    entries = folder_entries(found.files, splits)
     if labels is not None:
         rows = table_entries(Path(labels), root=root)
         if rows and {row.file for row in rows}.isdisjoint(found.files):
             raise UserError(f"{labels}: no row names a file of {root}; first is {rows[0].file!r}")
         entries = merge_labels(entries, rows)
     return table_of(
-        root, by_id(entries), quarantine=found.quarantine, ignored=found.ignored, threads=threads
+        root,
+        by_id(entries),
+        quarantine=found.quarantine,
+        ignored=found.ignored,
+        remarks=split_remark(splits),
+        threads=threads,
     )
 
 
@@ -214,7 +237,8 @@ def table_of(
     *,
     class_names: Sequence[str] | None = None,
     quarantine: Iterable[Quarantined] = (),
-    ignored: int = 0,
+    ignored: Mapping[str, int] | None = None,
+    remarks: Sequence[str] = (),
     threads: int | None = None,
 ) -> ImageTable:
     """Decode every file once, set bad ones aside, keep the order of the rest.
@@ -230,7 +254,8 @@ def table_of(
     bad = sorted([*quarantine, *(Quarantined(e.id, reason) for e, reason in reasons if reason)])
     if not good:
         first = f", first: {bad[0].id!r}: {bad[0].reason}" if bad else ""
-        raise UserError(f"{root}: no readable image ({len(bad)} bad, {ignored} other files{first})")
+        other = f"; ignored: {describe_ignored(ignored)}" if ignored else ""
+        raise UserError(f"{root}: no readable image ({len(bad)} bad{first}{other})")
     labels, names = encode_names([entry.label for entry in good], class_names)
     return ImageTable(
         ids=tuple(entry.id for entry in good),
@@ -241,11 +266,14 @@ def table_of(
         contents=tuple(checked[entry.file].sha256 for entry in good),
         groups=_groups(good),
         quarantine=tuple(bad),
-        ignored=ignored,
+        ignored=ignored or {},
+        remarks=(*remarks, *similar_names_remark(names)),
     )
 
 
 def _reason(entry: Entry, checked: Checked) -> str:
+    if checked.reason == MISSING and entry.where:
+        return f"a label without a file ({entry.where} of the table)"
     if checked.reason or entry.box is None or entry.box.fits(checked.size):
         return checked.reason
     return f"box outside the image of {checked.size[0]} x {checked.size[1]} pixels"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,8 @@ def join(tables: Mapping[str, ImageTable]) -> ImageTable:
         contents=tuple(content for table in every for content in table.contents),
         groups=_groups(tables),
         quarantine=tuple(bad),
-        ignored=sum(table.ignored for table in every),
+        ignored=dict(sum((Counter(table.ignored) for table in every), Counter())),
+        remarks=tuple(dict.fromkeys(line for table in every for line in table.remarks)),
     )
 
 

@@ -1,14 +1,22 @@
-"""Where pixels are: decode one file to RGB, check many files, open an image by its row."""
+"""Where pixels are: decode one file to RGB, check many files, open an image by its row.
+
+Only a few formats are opened, all by decoders inside the process: Pillow would otherwise start
+Ghostscript for EPS. Work and memory are bounded, because files may come from anybody.
+"""
 
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
+import importlib.util
 import os
 import stat
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -25,8 +33,15 @@ IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+HEIF_EXTENSIONS = frozenset({".heic", ".heif", ".hif"})  # photographs of telephones
+HEIF_EXTRA = "bacon-gcd[heif]"
 MAX_PIXELS = 89_478_485  # where Pillow begins to warn of bombs; an image here is 268 MB as RGB
+LARGE_PIXELS = 16_000_000  # larger images are decoded one at a time, whatever the threads
+MAX_SCANNED = 25 * MAX_PIXELS  # pixels times scans of a progressive JPEG: some seconds of work
+MAX_FILE_BYTES = 2**30
+STRIP_ROWS = 256  # rows that are converted at a time where the conversion needs much memory
 FILES_PER_TASK = 16
+MISSING = "missing file"
 
 # EXIF orientation (tag 0x0112) -> what makes the image upright; 1 and anything else: nothing.
 TURNS = {
@@ -62,15 +77,58 @@ class Box(NamedTuple):
         return image.crop((self.x, self.y, self.x + self.width, self.y + self.height))
 
 
+def has_heif() -> bool:
+    """Whether the optional decoder of HEIC and HEIF files is installed."""
+    return importlib.util.find_spec("pillow_heif") is not None
+
+
+@functools.cache
+def formats() -> tuple[str, ...]:
+    """The formats that can be decoded here."""
+    if not has_heif():
+        return FORMATS
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    return (*FORMATS, "HEIF")
+
+
 def decode(file: BinaryIO) -> Image.Image:
     """The first frame, whole, upright and as RGB."""
-    with Image.open(file, formats=FORMATS) as image:
-        if image.width * image.height > MAX_PIXELS:
+    with Image.open(file, formats=formats()) as image:
+        n_pixels = image.width * image.height
+        if n_pixels > MAX_PIXELS:
             raise Image.DecompressionBombError
-        image.load()  # every pixel: verify() lets truncated files pass
-        turn = TURNS.get(_orientation(image))  # after load(): PNG keeps it behind the pixels
-        rgb = to_rgb(image)
+        _check_scans(image, file)
+        with _large_images_alone(n_pixels):
+            image.load()  # every pixel: verify() lets truncated files pass
+            turn = TURNS.get(_orientation(image))  # after load(): PNG keeps it behind the pixels
+            rgb = to_rgb(image)
     return rgb if turn is None else rgb.transpose(turn)
+
+
+def _check_scans(image: Image.Image, file: BinaryIO) -> None:
+    """Refuse a progressive JPEG whose many scans would each go over every pixel."""
+    if image.format != "JPEG" or not image.info.get("progressive"):
+        return
+    position = file.tell()
+    file.seek(0)
+    n_scans = file.read().count(b"\xff\xda")
+    file.seek(position)
+    if n_scans * image.width * image.height > MAX_SCANNED:
+        raise UnreadableError(f"a progressive JPEG of {n_scans} scans, too many for its size")
+
+
+_one_large_image = threading.Lock()
+
+
+@contextmanager
+def _large_images_alone(n_pixels: int) -> Iterator[None]:
+    if n_pixels <= LARGE_PIXELS:
+        yield
+        return
+    with _one_large_image:
+        yield
 
 
 def _orientation(image: Image.Image) -> int:
@@ -83,20 +141,48 @@ def _orientation(image: Image.Image) -> int:
 def to_rgb(image: Image.Image) -> Image.Image:
     """8-bit RGB of any mode; transparency is laid on white, deep values are scaled, not clipped."""
     if image.mode.startswith(("I", "F")):
-        return _eight_bits(image).convert("RGB")
+        return _by_strips(image, _eight_bits(image))
     if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        return _by_strips(image, _on_white)
     return image.convert("RGB")
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    values = np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
+def _by_strips(image: Image.Image, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """Convert some rows at a time: in one piece it would take several times the image's memory."""
+    whole = Image.new("RGB", image.size)
+    for top, strip in _strips(image):
+        whole.paste(convert(strip), (0, top))
+    return whole
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
+    """The first row of each strip, and the strip."""
+    for top in range(0, image.height, STRIP_ROWS):
+        yield top, image.crop((0, top, image.width, min(top + STRIP_ROWS, image.height)))
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
+    """What turns strips of a deep image into RGB."""
     if image.mode.startswith("I;16") or image.format == "PNG":  # older Pillow: 16-bit PNG is "I"
-        return Image.fromarray((values // 256).astype(np.uint8))
+        return lambda strip: _gray(_finite(strip) // 256)
     # 32-bit and float images do not say what white is: the darkest is 0 and the brightest 255.
-    spread = float(np.ptp(values)) or 1.0
-    return Image.fromarray(np.rint((values - values.min()) * (255 / spread)).astype(np.uint8))
+    low = min(float(_finite(strip).min()) for _, strip in _strips(image))
+    high = max(float(_finite(strip).max()) for _, strip in _strips(image))
+    scale = 255 / ((high - low) or 1.0)
+    return lambda strip: _gray(np.rint((_finite(strip) - low) * scale))
+
+
+def _finite(image: Image.Image) -> npt.NDArray[np.float64]:
+    return np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
+
+
+def _gray(values: npt.NDArray[np.float64]) -> Image.Image:
+    return Image.fromarray(values.astype(np.uint8)).convert("RGB")
 
 
 class Checked(NamedTuple):
@@ -123,6 +209,7 @@ def check_files(paths: Sequence[Path], *, threads: int | None = None) -> list[Ch
     tasks = [paths[i : i + FILES_PER_TASK] for i in range(0, len(paths), FILES_PER_TASK)]
     checked: list[Checked] = []
     Image.init()  # loads the decoders once, before the threads ask for them
+    formats()
     with (
         warnings.catch_warnings(),
         progress("checking images", len(paths)) as advance,
@@ -143,6 +230,8 @@ def _open(path: Path) -> BufferedReader:
         raise UnreadableError("not a regular file")
     if status.st_size == 0:
         raise UnreadableError("zero bytes")
+    if status.st_size > MAX_FILE_BYTES:
+        raise UnreadableError(f"larger than {MAX_FILE_BYTES / 2**30:.0f} GB")
     return path.open("rb")
 
 
@@ -152,11 +241,11 @@ def _reason(path: Path, error: Exception) -> str:
         case UnreadableError():
             return str(error)
         case UnidentifiedImageError():
-            return f"not an image ({', '.join(FORMATS)})"
+            return f"not an image ({', '.join(formats())})"
         case Image.DecompressionBombError():
             return f"larger than {MAX_PIXELS / 1e6:.0f} megapixels"
         case FileNotFoundError() | NotADirectoryError():
-            return "broken link" if path.is_symlink() else "missing file"
+            return "broken link" if path.is_symlink() else MISSING
         case PermissionError():
             return "no permission to read it"
         case OSError(errno=errno.ELOOP):

@@ -82,7 +82,7 @@ def strong_settings(image_size: int) -> ViewSettings:
 
 
 def test_view(image: Image.Image, size: int) -> Tensor:
-    """(3, size, size): shorter side to int(size / 0.875), center crop, normalized, as in the authors' code."""
+    """(3, size, size): shorter side to int(size / 0.875), center crop, normalized."""
     settings = ViewSettings("test", size)
     return training_view(image, settings, seed=0, image_key="", view=0)
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from bacon_gcd.config import UserError, read_toml
-from bacon_gcd.data.entries import EXTENSIONS
+from bacon_gcd.data.entries import extensions
 from bacon_gcd.data.images import TABLES, ImageTable, read_npz
 from bacon_gcd.data.pixels import Box, FileSource
 from bacon_gcd.system.files import read_json, write_atomic, write_json
@@ -209,7 +209,7 @@ class DiscoverRun:
 
 def _root(source: Path) -> Path:
     """The folder that a source's file names are relative to."""
-    is_file = source.suffix.lower() in (*TABLES, *EXTENSIONS) and not source.is_dir()
+    is_file = source.suffix.lower() in (*TABLES, *extensions()) and not source.is_dir()
     return source.parent if is_file else source
 
 

@@ -194,8 +194,8 @@ def gather(
     """Read the images, choose backbone and effort, say how long it takes, make the tokens."""
     tables = tables_of(asked)
     table = joined(tables)
-    n_labeled = int((table.labels >= 0).sum())
-    tell(f"{len(table)} images, {n_labeled} with a label, {len(table.quarantine)} unreadable")
+    for line in (table.summary(), *table.remarks):
+        tell(line)
     effort = effort_for(asked.effort, len(table))
     settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
     if asked.features is not None:

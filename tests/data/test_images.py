@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import pickle
 import random
 import shutil
 import struct
+import time
 import zlib
 from pathlib import Path
 from unittest.mock import Mock
@@ -24,7 +26,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bacon_gcd.config import UserError
-from bacon_gcd.data import pixels
+from bacon_gcd.data import entries, pixels
 from bacon_gcd.data.entries import label_text, list_files, table_entries
 from bacon_gcd.data.images import (
     ImageTable,
@@ -88,13 +90,16 @@ def test_first_folder_is_the_class_and_loose_or_reserved_images_are_unlabeled(an
     assert table.class_names == ("cat", "dog")
     assert table.labels.tolist() == [-1, 0, 0, 1, -1]
     assert set(table.splits) == {"train"}
-    assert (table.groups, table.quarantine, table.ignored) == (None, (), 2)
+    assert (table.groups, table.quarantine) == (None, ())
+    assert table.ignored == {".txt": 1, "hidden": 1}
 
 
-def test_train_and_test_are_splits_only_if_both_hold_class_folders(tmp_path):
+def test_train_and_test_are_splits_and_never_classes(tmp_path):
     save(tmp_path / "train/cat/1.png")
     save(tmp_path / "test/1.png")
-    assert read_folder(tmp_path).class_names == ("test", "train")
+    table = read_folder(tmp_path)
+    assert (table.class_names, table.labels.tolist()) == (("cat",), [-1, 0])
+    assert table.remarks == ("test/, train/ taken for splits; classes are the folders inside",)
     save(tmp_path / "test/dog/1.png")
     save(tmp_path / "train/_unlabeled/1.png")
     save(tmp_path / "_unlabeled/2.png")
@@ -106,11 +111,83 @@ def test_train_and_test_are_splits_only_if_both_hold_class_folders(tmp_path):
         table.rows("val")
 
 
-def test_a_third_folder_beside_train_and_test_is_refused(tmp_path):
-    for name in ("train/cat/1.png", "test/cat/1.png", "val/cat/1.png"):
+@pytest.mark.parametrize(
+    ("folders", "splits"),
+    [
+        (["train"], ["train"]),
+        (["test", "train", "val"], ["test", "train", "train"]),
+        (["Train", "validation"], ["train", "test"]),
+        (["TESTING", "Training", "valid"], ["test", "train", "train"]),
+    ],
+)
+def test_splits_have_many_names_and_val_is_the_test_split_where_there_is_no_other(
+    tmp_path, folders, splits
+):
+    for folder in folders:
+        save(tmp_path / folder / "cat" / "1.png")
+    table = read_folder(tmp_path)
+    assert (table.class_names, list(table.splits)) == (("cat",), splits)
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    for name in ("train/1.png", "car/1.png", "train/steam/2.png"):
         save(tmp_path / name)
-    with pytest.raises(UserError, match="val/"):
+    table = read_folder(tmp_path)
+    assert (table.class_names, table.remarks) == (("car", "train"), ())
+
+
+def test_a_class_beside_splits_is_refused(tmp_path):
+    for name in ("train/cat/1.png", "test/cat/1.png", "dog/1.png"):
+        save(tmp_path / name)
+    with pytest.raises(UserError, match=r"test/, train/ hold class folders, so dog/ beside them"):
         read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["Unlabeled", "UNLABELED", "_Unlabeled", "unlabelled"])
+def test_the_folder_of_unlabeled_images_has_any_capitalisation(tmp_path, name):
+    save(tmp_path / "cat/1.png")
+    save(tmp_path / name / "2.png")
+    table = read_folder(tmp_path)
+    assert table.class_names == ("cat",)
+    assert sorted(table.labels.tolist()) == [-1, 0]
+
+
+def test_class_names_that_differ_only_in_case_or_blanks_are_warned_about(tmp_path):
+    for name in ("Cat", "cat", "grey heron", "greyheron", "dog"):
+        save(tmp_path / name / "1.png")
+    assert read_folder(tmp_path).remarks == (
+        "classes 'Cat', 'cat' differ only in case or blanks; they are different classes here",
+        "classes 'grey heron', 'greyheron' differ only in case or blanks;"
+        " they are different classes here",
+    )
+
+
+def test_every_file_of_a_folder_is_counted_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "has_heif", lambda: False)
+    for number in range(3):
+        save(tmp_path / f"cat/{number}.jpg")
+        Image.new("RGB", (8, 6), RED).save(tmp_path / f"{number}.jfif", format="JPEG")
+        (tmp_path / f"{number}.HEIC").write_bytes(b"heic")
+    (tmp_path / "broken.png").write_bytes(b"png")
+    (tmp_path / "README").touch()
+    (tmp_path / ".DS_Store").touch()
+    table = read_folder(tmp_path)
+    assert table.ignored == {".heic": 3, "without extension": 1, "hidden": 1}
+    n_files = sum(path.is_file() for path in tmp_path.rglob("*"))
+    assert len(table) + len(table.quarantine) + sum(table.ignored.values()) == n_files
+    assert table.summary() == (
+        "6 images, 3 with a label; 1 unreadable, 5 other files ignored: 3 .heic"
+        " (pip install 'bacon-gcd[heif]' reads them), 1 hidden, 1 without extension"
+    )
+    assert table.take([0]).ignored == table.ignored
+
+
+def test_heic_is_read_where_its_decoder_is_installed(tmp_path):
+    heif = pytest.importorskip("pillow_heif")
+    heif.from_pillow(Image.new("RGB", (64, 48), RED)).save(tmp_path / "a.heic")
+    table = read_folder(tmp_path)
+    assert table.ids == ("a.heic",)
+    assert near(table.image(0), (9, 9), RED, tolerance=12)
 
 
 def test_order_and_fingerprint_do_not_depend_on_the_file_system(animals, monkeypatch):
@@ -353,9 +430,74 @@ def test_every_defect_is_quarantined_with_its_reason_and_the_run_goes_on(tmp_pat
         "grenade.png": "larger than 89 megapixels",
         "loop.png": "looping link",
         "pipe.jpg": "not a regular file",
-        "text.jpg": "not an image (JPEG, PNG, WEBP, BMP, GIF, TIFF)",
+        "text.jpg": f"not an image ({', '.join(pixels.formats())})",
     }
     assert not recwarn.list
+
+
+def progressive_jpeg(n_scans: int) -> bytes:
+    """A JPEG whose last scan is there `n_scans` times more."""
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64), RED).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    last = data.rindex(b"\xff\xda")
+    return data[:-2] + data[last:-2] * n_scans + data[-2:]
+
+
+def test_a_progressive_jpeg_may_not_scan_its_pixels_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(pixels, "MAX_SCANNED", 20 * 64 * 64)
+    (tmp_path / "good.jpg").write_bytes(progressive_jpeg(0))
+    (tmp_path / "slow.jpg").write_bytes(progressive_jpeg(500))
+    table = read_folder(tmp_path)
+    assert table.ids == ("good.jpg",)
+    assert reasons(table)["slow.jpg"].startswith("a progressive JPEG of 51")
+
+
+def test_a_huge_file_is_not_read(tmp_path, monkeypatch):
+    save(tmp_path / "good.png")
+    (tmp_path / "large.png").write_bytes(bytes(2000))
+    monkeypatch.setattr(pixels, "MAX_FILE_BYTES", 1000)
+    assert reasons(read_folder(tmp_path)) == {"large.png": "larger than 0 GB"}
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "I;16", "F", "LA", "P"])
+def test_strips_give_the_same_pixels_as_the_whole_image(monkeypatch, mode):
+    values = np.random.default_rng(0).integers(0, 256, (37, 11, 4), np.uint8)
+    image = Image.fromarray(values).convert(mode if mode in ("RGBA", "LA", "P") else "RGBA")
+    if mode == "I;16":
+        image = Image.fromarray(values[..., 0].astype(np.uint16) * 250)
+    if mode == "F":
+        image = Image.fromarray(values[..., 0].astype(np.float32) - 3.5)
+    whole = np.asarray(pixels.to_rgb(image))
+    monkeypatch.setattr(pixels, "STRIP_ROWS", 5)
+    assert np.array_equal(np.asarray(pixels.to_rgb(image)), whole)
+
+
+def test_large_images_are_decoded_one_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(pixels, "LARGE_PIXELS", 10)
+    inside, most = [], []
+
+    def watched(image):
+        inside.append(image)
+        most.append(len(inside))
+        time.sleep(0.01)
+        inside.pop()
+        return image.convert("RGB")
+
+    monkeypatch.setattr(pixels, "to_rgb", watched)
+    monkeypatch.setattr(pixels, "FILES_PER_TASK", 1)
+    for number in range(8):
+        save(tmp_path / f"{number}.png")
+    read_folder(tmp_path, threads=4)
+    assert max(most) == 1
+
+
+def test_an_eps_file_starts_no_other_program(tmp_path, monkeypatch):
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\nshowpage\n"
+    save(tmp_path / "good.png")
+    (tmp_path / "eps.png").write_bytes(eps)
+    monkeypatch.setattr("subprocess.check_call", Mock(side_effect=AssertionError("started")))
+    assert reasons(read_folder(tmp_path))["eps.png"].startswith("not an image")
 
 
 def test_the_limit_of_pixels_can_be_set(tmp_path, monkeypatch):
@@ -427,9 +569,10 @@ def test_a_table_names_files_labels_splits_groups_and_boxes(tmp_path, suffix):
     assert table.labels.tolist() == [0, 0, -1]
     assert table.splits == ("train", "train", "test")
     assert table.groups == ("a.png", "burst", "sub/b.png")
+    where = {".csv": "line 6", ".jsonl": "line 5", ".parquet": "row 5"}[suffix]
     assert reasons(table) == {
         "a.png#4,4,7,1": "box outside the image of 10 x 8 pixels",
-        "gone.png": "missing file",
+        "gone.png": f"a label without a file ({where} of the table)",
     }
     assert table.image(1).size == (4, 2)
     assert (np.asarray(table.image(1)) == RED).all()
@@ -569,7 +712,7 @@ def test_labels_beside_a_folder_replace_its_classes(animals):
     labeled = {table.ids[row]: table.splits[row] for row in np.flatnonzero(table.labels >= 0)}
     assert labeled == {"loose.bmp": "test", "test/x/1.png": "test"}
     assert len(table) == 7
-    assert reasons(table) == {"train/gone.jpg": "missing file"}
+    assert reasons(table) == {"train/gone.jpg": "a label without a file (line 5 of the table)"}
 
 
 def test_labels_that_name_no_file_of_the_folder_are_refused(animals, tmp_path):

@@ -84,13 +84,13 @@ def _tiles(part: dict[str, Any]) -> npt.NDArray[np.uint8]:
     path = FOLDER / part["file"]
     if sha256_of(path) != part["sha256"]:
         raise UserError(f"{path}: damaged (sha256 differs); install bacon-gcd again")
-    sheet = np.asarray(Image.open(path).convert("RGB"))
+    sheet = np.asarray(Image.open(path, formats=["WEBP"]).convert("RGB"))
     tiles = sheet.reshape(-1, TILE, COLUMNS, TILE, 3).swapaxes(1, 2).reshape(-1, TILE, TILE, 3)
     return tiles[: len(part["labels"])]
 
 
 def _shuffled(table: ImageTable) -> list[int]:
-    """Training rows in the order of their pixels' hashes: the order shows neither class nor part."""
+    """Training rows in the order of their pixels' hashes, which shows neither class nor part."""
     rows = table.rows("train").tolist()
     return sorted(rows, key=lambda row: hashlib.sha256(table.contents[row].encode()).digest())
 
