@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,6 +15,7 @@ from bacon_gcd.config import UserError, one_line
 from bacon_gcd.data.images import ImageTable, from_arrays, read_npz
 from bacon_gcd.data.pixels import decode
 from bacon_gcd.data.safe_pickle import read_pickle
+from bacon_gcd.system.files import json_value
 from bacon_gcd.system.progress import progress
 
 ByteArray = npt.NDArray[np.uint8]
@@ -112,7 +112,10 @@ def _read_shard(path: Path) -> Part:
         for row, cell in enumerate(cells):
             images[row] = _decode(cell, where=f"{path}, row {row}")
             advance()
-    return images, np.array(table.column(label).to_pylist(), dtype=np.int64)
+    try:
+        return images, np.array(table.column(label).to_pylist(), dtype=np.int64)
+    except (ValueError, TypeError, OverflowError):
+        raise UserError(f"{path}: column {label!r} holds other things than numbers") from None
 
 
 def _column(path: Path, names: Sequence[str], choices: tuple[str, str]) -> str:
@@ -137,7 +140,9 @@ def _hub_names(path: Path) -> list[str] | None:
     import pyarrow.parquet as pq
 
     stored = (pq.read_schema(path).metadata or {}).get(b"huggingface", b"{}")
-    features = json.loads(stored).get("info", {}).get("features", {})
-    feature = features.get("fine_label") or features.get("label") or {}
-    names = feature.get("names")
-    return [str(name) for name in names] if names else None
+    try:
+        features = json_value(stored).get("info", {}).get("features", {})
+        feature = features.get("fine_label") or features.get("label") or {}
+        return [str(name) for name in feature.get("names") or []] or None
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise UserError(f"{path}: damaged description of its columns") from None

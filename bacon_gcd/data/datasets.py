@@ -289,8 +289,12 @@ def _read_list(path: Path) -> list[tuple[str, int]]:
     """(relative path, class id) of each line."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; it is the published list of the test images")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a list in UTF-8: {error}") from None
     lines = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         name, _, class_id = line.strip().rpartition(" ")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from bacon_gcd.config import UserError, choose
+from bacon_gcd.data import array_files
 from bacon_gcd.data.entries import (
     SPLITS,
     Entry,
@@ -335,7 +334,8 @@ def read_npz(path: str | Path) -> ImageTable:
 
     Rows keep the file's order, train before test. Nothing in the file is executed.
     """
-    arrays = _npz_arrays(Path(path))
+    wanted = [f"{p}{what}" for p in ("train_", "test_", "") for what in ("images", "labels")]
+    arrays = array_files.read_npz(Path(path), [*wanted, "class_names"])
     prefixes = [p for p in ("train_", "test_", "") if f"{p}images" in arrays]
     images = [arrays[f"{prefix}images"] for prefix in prefixes]
     if prefixes not in (["train_"], ["train_", "test_"], [""]):
@@ -350,18 +350,6 @@ def read_npz(path: str | Path) -> ImageTable:
         return from_arrays(np.concatenate(images), labels, names, splits=splits.tolist())
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-
-
-def _npz_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    wanted = [f"{p}{what}" for p in ("train_", "test_", "") for what in ("images", "labels")]
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            names = [name for name in file.files if name in (*wanted, "class_names")]
-            return {name: np.atleast_1d(file[name]) for name in names}
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path}: not a file of plain arrays: {error}") from None
 
 
 def _npz_labels(arrays: dict[str, npt.NDArray[Any]], prefix: str) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ numpy's own reconstruction code sees bytes we do not trust.
 from __future__ import annotations
 
 import io
-import pickle  # only the restricted Unpickler below is used
+import pickle  # only the restricted unpickler below is used
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,15 @@ import numpy.typing as npt
 from bacon_gcd.config import UserError
 
 IntArray = npt.NDArray[np.int64]
+MAX_BYTES = 2**30  # of a file: CIFAR's largest has 155 MB
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """A pickled dict of plain values and integer arrays (CIFAR's batches), keys as text."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; a part of CIFAR is missing")
+    if path.stat().st_size > MAX_BYTES:
+        raise UserError(f"{path}: {path.stat().st_size / 1e9:.1f} GB, too large for CIFAR")
     value = _load(path.read_bytes(), path)
     if not isinstance(value, dict):
         raise UserError(f"{path}: a {type(value).__name__} where a CIFAR batch has a dict")
@@ -38,10 +41,15 @@ def read_torch_array(path: Path) -> IntArray:
             inside = [name for name in archive.namelist() if name.endswith("/data.pkl")]
             if len(inside) != 1:
                 raise UserError(f"{path}: not a file of torch.save, it holds no data.pkl")
-            value = _load(archive.read(inside[0]), path)
+            member = archive.getinfo(inside[0])
+            if member.file_size > MAX_BYTES:
+                raise UserError(f"{path}: {member.file_size / 1e9:.1f} GB, too large for a list")
+            value = _load(archive.read(member), path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except zipfile.BadZipFile:
+    except UserError:
+        raise
+    except Exception:  # damaged, encrypted, an unknown compression: any of zipfile's errors
         raise UserError(f"{path}: not a zip file of torch.save, or damaged") from None
     if not isinstance(value, _Array):
         raise UserError(f"{path}: a {type(value).__name__} where a numpy array is expected")
@@ -130,7 +138,9 @@ _REPLACEMENTS = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """The one in Python: the one in C reserves as much memory as a number in the file asks for."""
+
     def find_class(self, module: str, name: str) -> Any:
         """Our replacement of the few names the formats use; anything else is refused."""
         try:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bacon_gcd.config import UserError, choose
+from bacon_gcd.config import UserError, choose, one_line
+from bacon_gcd.data.array_files import read_npz
 from bacon_gcd.data.images import ImageTable
-from bacon_gcd.system.files import digest, read_json, write_atomic, write_json
+from bacon_gcd.system.files import digest, json_value, read_json, write_atomic, write_json
 
 IntArray = npt.NDArray[np.int64]
 ROW_NAMES = ("labeled", "unlabeled_known", "unlabeled_novel", "test")
@@ -110,14 +111,14 @@ class Split:
     @classmethod
     def load(cls, path: Path) -> Split:
         """Read what `save` wrote; a damaged or edited file is refused."""
+        if not path.is_file():
+            raise UserError(f"{path}: no such file")
         read = _read_npz if path.suffix == ".npz" else read_json
         try:
             split, said = _from_stored(read(path))
             found = split.hash
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file") from None
         except Exception as error:  # whatever is wrong inside, it is not a split
-            reason = " ".join(str(error).split())
+            reason = one_line(error).removeprefix(f"{path}: ")
             raise UserError(f"{path}: not a split file: {type(error).__name__} {reason}") from None
         if found != said:
             raise UserError(f"{path}: changed since it was saved: hash {found}, saved as {said}")
@@ -125,9 +126,9 @@ class Split:
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as stored:
-        head: dict[str, Any] = json.loads(stored["head"].item())
-        return head | {name: stored[name] for name in ROW_NAMES}
+    stored = read_npz(path, ["head", *ROW_NAMES])
+    head: dict[str, Any] = json_value(stored["head"].item())
+    return head | {name: stored[name] for name in ROW_NAMES}
 
 
 def _from_stored(stored: dict[str, Any]) -> tuple[Split, str]:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bacon_gcd.config import UserError, choose
+from bacon_gcd.config import UserError, choose, one_line
+from bacon_gcd.data.array_files import read_npy
 from bacon_gcd.data.images import ImageTable
 
 
@@ -24,15 +25,16 @@ def read_features(path: Path, table: ImageTable) -> npt.NDArray[np.float32]:
         raise UserError(f"{path}: no such file")
     try:
         if path.suffix.lower() == ".npy":
-            found = np.load(path, allow_pickle=False)
+            found = read_npy(path)
         else:
             found = _by_name(pq.read_table(path), table)
         vectors = np.asarray(found, dtype=np.float32)
     except KeyError as error:
         raise UserError(f"{path}: no row for {error.args[0]!r}") from None
+    except UserError:
+        raise
     except (OSError, ValueError, TypeError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not a table of vectors: {reason}") from None
+        raise UserError(f"{path}: not a table of vectors: {one_line(error)}") from None
     if vectors.ndim != 2 or len(vectors) != len(table) or vectors.shape[1] < 2:
         raise UserError(
             f"{path}: has shape {vectors.shape}; {len(table)} readable images need "

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from bacon_gcd.config import UserError, read_toml
+from bacon_gcd.data.array_files import read_npy
 from bacon_gcd.data.entries import extensions
 from bacon_gcd.data.images import TABLES, ImageTable, read_npz
 from bacon_gcd.data.pixels import Box, FileSource
@@ -163,12 +164,7 @@ class DiscoverRun:
     def features(self) -> npt.NDArray[np.float32]:
         """(N, D) unit features, rows as the predictions, memory-mapped."""
         path = self.folder / "features.npy"
-        try:
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file") from None
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{path}: damaged: {error}") from None
+        found = read_npy(path, mapped=True)
         if found.ndim != 2 or len(found) != len(self.rows):
             raise UserError(
                 f"{path}: has shape {found.shape}, but there are {len(self.rows)} images"

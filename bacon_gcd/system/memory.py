@@ -1,13 +1,23 @@
-"""Keep freed memory instead of giving it back to the system after every step."""
+"""How much memory there is, and keeping what is freed instead of giving it back every step."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 
 # <malloc.h>
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 FOREVER = 2**31 - 1
+
+
+@cache
+def memory_bytes() -> int:
+    """Memory of the machine; unlimited where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 2**63
 
 
 @cache

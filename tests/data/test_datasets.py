@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import resource
 import shutil
 import struct
 import zipfile
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
-from bacon_gcd.data import demo
+from bacon_gcd.data import demo, safe_pickle
 from bacon_gcd.data.datasets import DATASETS, MissingDataError, load_dataset
 from bacon_gcd.data.images import from_arrays
 from bacon_gcd.data.index_files import import_index_files
@@ -525,6 +526,46 @@ def test_files_that_are_no_saved_arrays_are_one_line(tmp_path):
     torch.save(torch.arange(3), path)
     with pytest.raises(UserError, match="cannot be read safely"):
         read_torch_array(path)
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        b"\x80\x02N" + b"r" + struct.pack("<I", 2**31 - 1) + b".",  # memo entry 2 billion
+        b"\x80\x04\x8e" + struct.pack("<Q", 2**62) + b"x.",  # a text of 4 exabytes
+        b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N.",
+    ],  # a frame of 4 exabytes
+    ids=["memo", "bytes", "frame"],
+)
+def test_numbers_in_a_pickle_reserve_no_memory(tmp_path, bomb):
+    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
+        archive.writestr("x/data.pkl", bomb)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError):
+        read_torch_array(tmp_path / "x.pt")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_large_and_encrypted_archives_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/data.pkl", bytes(2000))
+    monkeypatch.setattr(safe_pickle, "MAX_BYTES", 1000)
+    with pytest.raises(UserError, match="too large for a list"):
+        read_torch_array(path)
+    data = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(signature) + offset] |= 1
+    path.write_bytes(data)
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"not a zip file of torch\.save, or damaged"):
+        read_torch_array(path)
+
+
+def test_a_list_in_another_encoding_is_one_line(tmp_path, image_bytes):
+    (tmp_path / "imageNet_100_LT_train.txt").write_bytes(b"\xff\xfe 1")
+    with pytest.raises(UserError, match=r"train.txt: not a list in UTF-8"):
+        load_dataset("imagenet100-lt", tmp_path)
 
 
 # bacon data show

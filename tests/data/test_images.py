@@ -892,3 +892,24 @@ def test_the_cifar_subset_is_read():
     assert np.bincount(table.labels[table.rows("test")]).tolist() == [100] * 100
     assert table.class_names[:2] == ("apple", "aquarium_fish")
     assert table.image(0).size == (32, 32)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"file_name": "a.png", "label": ["x"]}',
+        '{"file_name": "a.png", "label": {"x": 1}}',
+        '{"file_name": {}, "label": "x"}',
+        '{"file_name": "a.png", "label": "x", "group": []}',
+        "[" * 100_000,
+        "7",
+        '"\udcff"',
+    ],
+    ids=lambda row: row[:60],
+)
+def test_wrong_types_in_a_table_are_one_line(tmp_path, row):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(row.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match=r"t.jsonl, line 1: ") as caught:
+        read_table(path)
+    assert "\n" not in str(caught.value)
