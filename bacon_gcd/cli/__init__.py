@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from bacon_gcd.cli import about, correct, data, sort, train, weights
-from bacon_gcd.cli.app import app
-from bacon_gcd.config import UserError
+from bacon_gcd.cli.app import app, errors_in_one_line
 
 # Importing them added their commands to the app; here in the order in which a person meets them.
 COMMANDS = (sort, correct, train, data, about, weights)
@@ -19,14 +16,8 @@ app.registered_commands.sort(
 
 def main() -> None:
     """Run the command; a person's mistake is one line and exit code 2, Ctrl-C is 130."""
-    try:
+    with errors_in_one_line():
         app(standalone_mode=True)
-    except UserError as error:
-        sys.stderr.write(f"bacon: {error}\n")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("bacon: stopped\n")
-        sys.exit(130)
 
 
 __all__ = ["COMMANDS", "app", "main"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +14,8 @@ import typer
 
 from bacon_gcd import __version__
 from bacon_gcd.config import UserError
+from bacon_gcd.system.files import one_line_errors
+from bacon_gcd.system.text import visible
 
 app = typer.Typer(
     name="bacon",
@@ -33,6 +38,10 @@ TrunkPrecision = Annotated[
 ]
 
 
+MAX_SEED = 2**32 - 1  # what numpy, torch and scikit-learn all take
+RunSeed = Annotated[
+    int, typer.Option("--seed", min=0, max=MAX_SEED, help="Decides everything that is drawn.")
+]
 Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images.")]
 ImageSide = Annotated[int, typer.Option(min=1, help="Side of the images, in pixels.")]
 TunedPart = Annotated[str, typer.Option(help="What is trained of the backbone: block, conv, ...")]
@@ -51,26 +60,57 @@ RunFolder = Annotated[
 Profile = Annotated[
     str | None, typer.Option(help="exp, pareto, balanced or listed; the dataset's own if none.")
 ]
-Ratio = Annotated[float | None, typer.Option(help="Largest over smallest class [100].")]
+Ratio = Annotated[float | None, typer.Option(min=1.0, help="Largest over smallest class [100].")]
 LabeledRatio = Annotated[
-    float | None, typer.Option(help="Ratio of labeled images, where it differs.")
+    float | None, typer.Option(min=1.0, help="Ratio of labeled images, where it differs.")
 ]
 UnlabeledRatio = Annotated[
-    float | None, typer.Option(help="Ratio of unlabeled images, where it differs.")
+    float | None, typer.Option(min=1.0, help="Ratio of unlabeled images, where it differs.")
 ]
 KnownClasses = Annotated[
     str | None,
     typer.Option(help="Number of known classes (the first), their share: 0.5, or ids: 0,3,7."),
 ]
-LabeledShare = Annotated[float, typer.Option(help="Labeled share of known classes.")]
+LabeledShare = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Labeled share of known classes.")
+]
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """A person's mistake or an error of the file system is one line and exit code 2."""
+    try:
+        with one_line_errors():
+            yield
+    except UserError as error:
+        sys.stderr.write(f"bacon: {visible(' '.join(str(error).splitlines()))}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("bacon: stopped\n")
+        sys.exit(130)
 
 
 def show(value: Mapping[str, Any], *, as_json: bool, text: str | None = None) -> None:
     """One JSON object for a script, or lines for a person."""
     if as_json:
-        typer.echo(json_module.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False))
+        line = json_module.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
+        typer.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", line))
     else:
-        typer.echo(text if text is not None else in_lines(value))
+        say(text if text is not None else in_lines(value))
+
+
+# Characters that JSON leaves as they are, but a terminal obeys, or UTF-8 cannot hold.
+CONTROLS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines for a person; names in them cannot send commands to the terminal."""
+    typer.echo(visible(text, keep="\n\t"), err=err)
+
+
+def tell(line: str) -> None:
+    """Say on stderr what is going on."""
+    say(line, err=True)
 
 
 def in_lines(value: Mapping[str, Any]) -> str:

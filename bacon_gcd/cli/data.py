@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bacon_gcd.cli.app import (
+    MAX_SEED,
     DataFolder,
     ImageSide,
     JsonFlag,
@@ -42,16 +43,16 @@ def data_show(
     ratio: Ratio = None,
     labeled_ratio: LabeledRatio = None,
     unlabeled_ratio: UnlabeledRatio = None,
-    n_max: Annotated[int | None, typer.Option(help="Images of the largest class.")] = None,
+    n_max: Annotated[int | None, typer.Option(min=1, help="Images of the largest class.")] = None,
     n_min: Annotated[
-        int | None, typer.Option(help="Images of the smallest class (pareto).")
+        int | None, typer.Option(min=1, help="Images of the smallest class (pareto).")
     ] = None,
     per_class: Annotated[
-        int | None, typer.Option(help="Images of every class (balanced) [100].")
+        int | None, typer.Option(min=1, help="Images of every class (balanced) [100].")
     ] = None,
     known: KnownClasses = None,
     labeled_share: LabeledShare = 0.5,
-    seed: Annotated[int, typer.Option(help="Which images are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Which images are drawn.")] = 0,
     index_files: Annotated[
         Path | None, typer.Option(help="Folder with the authors' three index files of one split.")
     ] = None,
@@ -100,7 +101,7 @@ def embed(
     image_size: ImageSide = 128,
     tuned: TunedPart = "block",
     trunk: TrunkPrecision = "auto",
-    seed: Annotated[int, typer.Option(help="Which views are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Which views are drawn.")] = 0,
     workers: Workers = 2,
     data: DataFolder = None,
     cache: Annotated[

@@ -12,9 +12,11 @@ from bacon_gcd.cli.app import (
     LabelTable,
     NewVectors,
     RunFolder,
+    RunSeed,
     Workers,
     app,
     show,
+    tell,
 )
 from bacon_gcd.config import UserError
 
@@ -24,8 +26,8 @@ def demo(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the run.")] = Path(
         "runs/demo"
     ),
-    epochs: Annotated[int, typer.Option(help="Length of training.")] = 6,
-    seed: Annotated[int, typer.Option(help="Decides everything that is drawn.")] = 0,
+    epochs: Annotated[int, typer.Option(min=1, help="Length of training.")] = 6,
+    seed: RunSeed = 0,
     json: JsonFlag = False,
 ) -> None:
     """Sort 1,426 embedded images into known and new classes and write a report to look at.
@@ -56,11 +58,15 @@ def discover(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="0 to 1: known from this probability on. Default: the likeliest class."),
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="0 to 1: known from this probability on. Default: the likeliest class.",
+        ),
     ] = None,
     backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "auto",
     effort: Annotated[str | None, typer.Option(help="quick, normal (default) or thorough.")] = None,
-    seed: Annotated[int, typer.Option(help="Decides everything that is drawn.")] = 0,
+    seed: RunSeed = 0,
     workers: Workers = 2,
     recut: Annotated[
         Path | None, typer.Option(help="Cut this run by --classes N or --threshold T; no training.")
@@ -77,9 +83,6 @@ def discover(
     from bacon_gcd.discovery.pipeline import discover as find
     from bacon_gcd.discovery.recut import recut as sort_again
     from bacon_gcd.discovery.refit import refit as learn
-
-    def tell(line: str) -> None:
-        typer.echo(line, err=True)
 
     if [source, recut, refit].count(None) != 2:
         raise UserError(
@@ -166,6 +169,6 @@ def update(
         labels=labels,
         features=features,
         workers=workers,
-        tell=lambda line: typer.echo(line, err=True),
+        tell=tell,
     )
     show(grown.facts(), as_json=json, text=grown.text())

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from bacon_gcd.cli.app import (
+    MAX_SEED,
     DataFolder,
     ImageSide,
     JsonFlag,
@@ -26,8 +27,10 @@ from bacon_gcd.cli.app import (
     app,
     class_list,
     show,
+    tell,
 )
 from bacon_gcd.config import UserError
+from bacon_gcd.system.text import command
 
 if TYPE_CHECKING:  # heavy imports stay inside commands: --help is instant
     from bacon_gcd.benchmark.workbench import RunSettings
@@ -108,9 +111,13 @@ def train(
     tuned: TunedPart = "block",
     trunk: TrunkPrecision = "auto",
     views: Annotated[str, typer.Option(help="Stored views per image, or fresh.")] = "4",
-    epochs: Annotated[int | None, typer.Option(help="Length of the run; 200 as published.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="At the first epoch.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=0, help="Length of the run; 200 as published.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Images per step.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0.0, help="At the first epoch.")
+    ] = None,
     sampler: Annotated[str | None, typer.Option(help="half, proportional or equal.")] = None,
     profile: Profile = None,
     ratio: Ratio = None,
@@ -118,13 +125,17 @@ def train(
     unlabeled_ratio: UnlabeledRatio = None,
     known: KnownClasses = None,
     labeled_share: LabeledShare = 0.5,
-    seed: Annotated[int, typer.Option(help="Decides split, views, start and batches.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Decides split, views, start and batches.")
+    ] = 0,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="A method's setting, name=value; repeatable.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
-    evaluate_every: Annotated[int, typer.Option(help="Score the test set every N epochs.")] = 0,
-    save_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 60.0,
+    evaluate_every: Annotated[
+        int, typer.Option(min=0, help="Score the test set every N epochs.")
+    ] = 0,
+    save_seconds: Annotated[float, typer.Option(min=0.0, help="Time between checkpoints.")] = 60.0,
     bfloat16: Annotated[bool, typer.Option("--bfloat16", help="bf16 where it is fast.")] = False,
     workers: Workers = 2,
     data: DataFolder = None,
@@ -176,7 +187,7 @@ def train(
         settings = resolve(asked, changes=_pairs(change or []), recipe=recipe)
     bench = prepare(settings, data=data, workers=workers)
     if not json:
-        typer.echo(settings.to_toml(), err=True)
+        tell(settings.to_toml())
     result = train_run(
         bench,
         folder,
@@ -184,7 +195,7 @@ def train(
         save_seconds=save_seconds,
     )
     if result is None:
-        typer.echo(f"bacon: stopped; continue with: bacon train --resume {folder}", err=True)
+        tell(f"bacon: stopped; continue with: {command('bacon', 'train', '--resume', folder)}")
         raise typer.Exit(130)
     show(result, as_json=json, text=_score_table(result))
 
@@ -199,7 +210,8 @@ def evaluate(run: RunFolder, json: JsonFlag = False) -> None:
 
     path = run / "result.json"
     if not path.exists():
-        raise UserError(f"{path}: no such file; finish the run with: bacon train --resume {run}")
+        again = command("bacon", "train", "--resume", run)
+        raise UserError(f"{path}: no such file; finish the run with: {again}")
     result = read_json(path)
     show(result, as_json=json, text=_score_table(result))
 

@@ -46,6 +46,7 @@ from bacon_gcd.discovery.result import DiscoverSettings, Found, fresh_numbers, w
 from bacon_gcd.methods import build_method, recipe_for, settings_for
 from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.system.files import append_line, replacing_folder
+from bacon_gcd.system.text import command
 from bacon_gcd.training.loop import Silent, Trainer, TrainingData, TrainProbe
 
 IntArray = npt.NDArray[np.int64]
@@ -103,8 +104,9 @@ class Discovery:
             f"classes: {sizes}\n"
             f"{facts['outliers']} outliers, {facts['suspected']} suspected label errors\n"
             f"Report: {facts['report']}\n"
-            f"Next: open it in a browser; correct it with: bacon review {self.folder}; sort new "
-            f"images with: bacon predict {self.folder} IMAGES"
+            f"Next: open it in a browser; correct it with: "
+            f"{command('bacon', 'review', self.folder)}; sort new images with: "
+            f"{command('bacon', 'predict', self.folder, 'IMAGES')}"
         )
 
     def _repr_html_(self) -> str:

@@ -36,6 +36,7 @@ from bacon_gcd.methods import build_method, settings_for
 from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.model import Model, load_model
 from bacon_gcd.system.files import read_json, replacing_folder
+from bacon_gcd.system.text import command
 
 IntArray = npt.NDArray[np.int64]
 UNTRAINED = "anchored-kmeans"
@@ -88,7 +89,7 @@ def refuse_corrected(before: DiscoverRun) -> None:
     if (applied.rows, applied.classes) != (before.rows, before.classes):
         raise UserError(
             f"{before.folder}: has corrections; learn them first with: "
-            f"bacon discover --refit {before.folder} -o NEW"
+            f"{command('bacon', 'discover', '--refit', before.folder, '-o', 'NEW')}"
         )
 
 

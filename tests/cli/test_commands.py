@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -9,6 +10,9 @@ from typer.testing import CliRunner
 
 from bacon_gcd import __version__
 from bacon_gcd.cli import app
+from bacon_gcd.cli.app import errors_in_one_line, show
+from bacon_gcd.config import UserError
+from bacon_gcd.system import text
 
 runner = CliRunner()
 
@@ -25,9 +29,9 @@ def commands(group=None, prefix=()):
 
 @pytest.mark.parametrize(("words", "command"), list(commands()), ids=lambda x: str(x))
 def test_every_command_has_help_with_an_example_and_speaks_json(words, command):
-    text = runner.invoke(app, [*words, "--help"]).stdout
-    assert re.search(rf"Example: bacon {' '.join(words)}\b", text), words
-    assert "--json" in text
+    shown = runner.invoke(app, [*words, "--help"]).stdout
+    assert re.search(rf"Example: bacon {' '.join(words)}\b", shown), words
+    assert "--json" in shown
     for option in command.params:
         if option.param_type_name == "option":
             assert option.help, f"{words}: --{option.name} says nothing"
@@ -45,8 +49,8 @@ def test_the_doctor_tells_what_it_finds():
 
 def test_methods_are_listed_with_every_setting_explained():
     assert "bacon-s" in runner.invoke(app, ["methods"]).stdout
-    text = runner.invoke(app, ["methods", "bacon-s"]).stdout
-    assert re.search(r"alpha +released=0.0 +paper=0.8 +keep-rate power", text)
+    shown = runner.invoke(app, ["methods", "bacon-s"]).stdout
+    assert re.search(r"alpha +released=0.0 +paper=0.8 +keep-rate power", shown)
 
 
 def test_a_mistake_is_one_line_and_exit_code_2():
@@ -56,3 +60,56 @@ def test_a_mistake_is_one_line_and_exit_code_2():
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("bacon: method 'magic' is not known; choose from bacon-s")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["discover", "photos", "-o", "new", "--seed", "-1"],
+        ["discover", "photos", "-o", "new", "--seed", str(2**32)],
+        ["discover", "photos", "-o", "new", "--threshold", "1.5"],
+        ["discover", "photos", "-o", "new", "--workers", "-1"],
+        ["demo", "--epochs", "0"],
+        ["demo", "--seed", "-1"],
+        ["train", "-o", "new", "--batch-size", "0"],
+        ["train", "-o", "new", "--learning-rate", "-1"],
+        ["train", "-o", "new", "--epochs", "-1"],
+        ["train", "-o", "new", "--seed", "-1"],
+        ["train", "-o", "new", "--evaluate-every", "-1"],
+        ["train", "-o", "new", "--save-seconds", "-1"],
+        ["train", "-o", "new", "--image-size", "0"],
+        ["train", "-o", "new", "--labeled-share", "2"],
+        ["train", "-o", "new", "--ratio", "0.5"],
+        ["embed", "photos", "--views", "-1"],
+        ["embed", "photos", "--seed", "-1"],
+        ["data", "show", "cifar10-lt", "--n-max", "0"],
+        ["review", "run", "--port", "70000"],
+    ],
+    ids=" ".join,
+)
+def test_numbers_out_of_range_are_refused_where_options_are_parsed(words):
+    done = runner.invoke(app, words)
+    assert done.exit_code == 2
+    assert f"Invalid value for '{words[-2]}'" in done.output
+
+
+def test_names_cannot_send_commands_to_the_terminal(capsys):
+    name = "a\x1b]0;title\x07\x9b31m\u202egpj.exe"
+    show({"name": name}, as_json=False, text=f"first\n{name}")
+    assert capsys.readouterr().out == ("first\na\\u001b]0;title\\u0007\\u009b31m\\u202egpj.exe\n")
+    show({"name": name}, as_json=True)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"name": name}
+    assert printed.isascii()
+    with pytest.raises(SystemExit), errors_in_one_line():
+        raise UserError(f"{name}\nnext: no such file")
+    assert capsys.readouterr().err == (
+        "bacon: a\\u001b]0;title\\u0007\\u009b31m\\u202egpj.exe next: no such file\n"
+    )
+
+
+def test_a_printed_command_can_be_pasted():
+    words = ["bacon", "review", "my photos/it's $HOME"]
+    assert shlex.split(text.command(*words)) == words
+    done = runner.invoke(app, ["evaluate", "my run"])
+    assert "bacon train --resume 'my run'" in str(done.exception)
