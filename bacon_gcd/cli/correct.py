@@ -57,6 +57,9 @@ def export(
         bool, typer.Option("--dry-run", help="Only tell what would be done.")
     ] = False,
     undo: Annotated[Path | None, typer.Option(help="Take back the export in this folder.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="With --undo, if the run is gone: its images' folder.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Sort the images into one folder per class, with the corrections of bacon review.
@@ -69,7 +72,7 @@ def export(
     from bacon_gcd.discovery.folder import DiscoverRun
 
     if undo is not None:
-        facts = folders.undo_export(undo)
+        facts = folders.undo_export(undo, images=images)
         return show(facts, as_json=json, text=_export_lines(facts))
     if run is None or to is None:
         raise UserError("name a run and --to FOLDER, or --undo FOLDER to take an export back")

@@ -6,22 +6,26 @@ whole or not at all, so after a kill at any moment the same command continues an
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.data.entries import UNLABELED_FOLDERS
+from bacon_gcd.data.entries import UNLABELED_FOLDERS, extensions
 from bacon_gcd.discovery.edits import corrected
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.safe_names import safe_file_name, safe_name, same_name_key, unique_name
-from bacon_gcd.system.files import read_json, sync_folder, write_atomic
+from bacon_gcd.system.files import one_line_errors, read_json, sync_folder, write_atomic
+from bacon_gcd.system.locks import locked, remove_parts
+from bacon_gcd.system.text import command
 
 HOW = ("copy", "hardlink", "symlink", "move")
 MANIFEST = "bacon-export.json"
@@ -59,20 +63,20 @@ def plan_export(run: DiscoverRun, *, how: str) -> Plan:
     wrong = set(constraints.cannot_link)
     taken = {same_name_key(name) for name in (MANIFEST, PART, *UNLABELED_FOLDERS)}
     folders = {each.name: unique_name(safe_name(each.name), taken) for each in classes}
-    homes = [
+    folder_of = [
         UNSORTED if (row.file_name, row.class_name) in wrong else folders[row.class_name]
         for row in rows
     ]
-    return _with_files(run, how, homes)
+    return _with_files(run, how, folder_of)
 
 
-def _with_files(run: DiscoverRun, how: str, homes: list[str]) -> Plan:
-    """Find every row's file; several boxes of one file are placed once per class."""
+def _with_files(run: DiscoverRun, how: str, folder_of: list[str]) -> Plan:
+    """Find every row's file; several boxes of one file are exported once per class."""
     left_out: dict[str, str] = {}
     wanted: dict[tuple[Path, str], None] = {}
-    for number, home in enumerate(homes):
+    for number, folder in enumerate(folder_of):
         try:
-            wanted[(_file_to_place(run, number, how), home)] = None
+            wanted[(_file_to_place(run, number, how), folder)] = None
         except UserError as error:
             left_out[run.rows[number].file_name] = str(error)
     times = Counter(file for file, _ in wanted)
@@ -80,11 +84,11 @@ def _with_files(run: DiscoverRun, how: str, homes: list[str]) -> Plan:
     left_out |= {str(file): "its boxes are in several classes; use --how copy" for file in torn}
     taken: dict[str, set[str]] = {}
     items = []
-    for file, home in wanted:
+    for file, folder in wanted:
         if file not in torn:
-            names = taken.setdefault(home, set())
+            names = taken.setdefault(folder, set())
             name = unique_name(safe_file_name(file), names, suffix=file.suffix)
-            items.append(Item(str(file), f"{home}/{name}"))
+            items.append(Item(str(file), f"{folder}/{name}"))
     return Plan(str(run.folder.resolve()), how, tuple(items), left_out)
 
 
@@ -104,11 +108,25 @@ def export(plan: Plan, to: Path, *, roots: Iterable[Path]) -> dict[str, Any]:
     for root in roots:
         if to.resolve().is_relative_to(root.resolve()):
             raise UserError(f"{to}: inside the images' own folder {root}; choose one outside of it")
-    _write_down(plan, to)
-    done = Counter(_place(item, to, plan.how) for item in plan.items)
-    for folder in {(to / item.target).parent for item in plan.items}:
-        (folder / PART).unlink(missing_ok=True)
+    with _alone(to):
+        _write_down(plan, to)
+        done = Counter(_place(item, to, plan.how) for item in plan.items)
+        for folder in {(to / item.target).parent for item in plan.items}:
+            (folder / PART).unlink(missing_ok=True)
     return summary(plan, to) | {"placed": done["placed"], "there already": done["there"]}
+
+
+@contextmanager
+def _alone(to: Path) -> Iterator[None]:
+    """One process at a time in an export; errors of the file system become one line."""
+    lock = to.with_name(f".{to.name}.lock")
+    with one_line_errors():
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with locked(lock, busy=f"{to}: another process is exporting or undoing there"):
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
 
 
 def _write_down(plan: Plan, to: Path) -> None:
@@ -117,13 +135,18 @@ def _write_down(plan: Plan, to: Path) -> None:
         if (before.items, before.how) != (plan.items, plan.how):
             raise UserError(
                 f"{to}: holds another export, or classes were edited since;"
-                f" first: bacon export --undo {to}"
+                f" first: {_undo_command(to)}"
             )
         return
+    remove_parts(to, MANIFEST)  # a kill while the list was written, before any image was touched
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise UserError(f"{to}: not an empty folder; an export needs one of its own")
     text = json.dumps(asdict(plan) | {"version": 1}, indent=1)  # ASCII: names may not be UTF-8
     write_atomic(to / MANIFEST, text.encode())
+
+
+def _undo_command(to: Path) -> str:
+    return command("bacon", "export", "--undo", to)
 
 
 def summary(plan: Plan, to: Path) -> dict[str, Any]:
@@ -151,13 +174,13 @@ def _place(item: Item, to: Path, how: str) -> str:
             source.unlink(missing_ok=True)  # killed between the two halves of a move
         return "there"
     if not source.exists():
-        raise UserError(f"{source}: no such file any more; undo with: bacon export --undo {to}")
+        raise UserError(f"{source}: no such file any more; undo with: {_undo_command(to)}")
     try:
         _act(source, target, how)
     except OSError as error:
         raise UserError(
             f"{target}: {how} failed: {error.strerror}; continue with the same command,"
-            f" or: bacon export --undo {to}"
+            f" or: {_undo_command(to)}"
         ) from None
     return "placed"
 
@@ -181,6 +204,8 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copy2(source, part)
     with part.open("rb") as file:
         os.fsync(file.fileno())
+    if not filecmp.cmp(source, part, shallow=False):
+        raise OSError(errno.EIO, "the copy differs from its source", str(target))
     _rename(part, target)
 
 
@@ -190,26 +215,24 @@ def _rename(source: Path, target: Path) -> None:
         target.hardlink_to(source)
     except FileExistsError:
         raise
-    except OSError:  # a file system without hard links, or another one
-        if os.path.lexists(target) or not _same_system(source, target):
+    except OSError as error:
+        if error.errno == errno.EXDEV or os.path.lexists(target):
             raise
-        source.rename(target)
+        source.rename(target)  # a file system without hard links
     else:
         source.unlink()
 
 
 def _move(source: Path, target: Path) -> None:
-    if _same_system(source, target):
+    """Rename; between file systems, and mounts of one, copy, compare and delete."""
+    try:
         _rename(source, target)
-    else:
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
         _copy(source, target)
         sync_folder(target.parent)
         source.unlink()
-
-
-def _same_system(source: Path, target: Path) -> bool:
-    """Whether both are on one file system, so that a rename can do."""
-    return source.stat().st_dev == target.parent.stat().st_dev
 
 
 def _is_ours(source: Path, target: Path, how: str) -> bool:
@@ -229,55 +252,124 @@ def read_plan(to: Path) -> Plan:
     """The plan of an export; one that names files outside its folder is refused."""
     path = to / MANIFEST
     try:
-        stored = read_json(path)
-        items = tuple(Item(each["source"], each["target"]) for each in stored["items"])
-        plan = Plan(stored["run"], stored["how"], items, stored["left_out"])
-        parts = [PurePosixPath(item.target).parts for item in items]
-        sound = all(len(p) == 2 and not {"..", "/"} & set(p) for p in parts)
-        sound = sound and all(Path(item.source).is_absolute() for item in items)
+        plan: Plan = read_json(path, _StoredPlan, what="the list of an export").plan()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; {to} is not an export") from None
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: damaged; it is not the list of an export") from None
+    parts = [PurePosixPath(item.target).parts for item in plan.items]
+    sound = all(len(p) == 2 and not {"..", "/"} & set(p) for p in parts)
+    sound = sound and all(_is_plain(Path(item.source)) for item in plan.items)
     if not sound or plan.how not in HOW:
         raise UserError(f"{path}: damaged; it names files outside of {to}")
     return plan
 
 
-def undo_export(to: Path) -> dict[str, Any]:
-    """Take an export back: moved images return, copies and links go, changed files stay."""
+@dataclass(frozen=True)
+class _StoredPlan:
+    """bacon-export.json."""
+
+    run: str
+    how: str
+    items: tuple[Item, ...]
+    left_out: dict[str, str]
+    version: int = 1
+
+    def plan(self) -> Plan:
+        return Plan(self.run, self.how, self.items, self.left_out)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_absolute() and ".." not in path.parts
+
+
+def undo_export(to: Path, *, images: Path | None = None) -> dict[str, Any]:
+    """Take an export back: moved images return, copies and links go, changed files stay.
+
+    Images return only into folders that the run's images came from, which the run itself says.
+    images: that folder, if the run is gone.
+    """
     to = to.absolute()
-    plan = read_plan(to)
-    kept: dict[str, str] = {}
-    back = 0
-    for item in plan.items:
-        reason = _take_back(Path(item.source), to / item.target, plan.how)
-        if reason:
-            kept[item.target] = reason
-        else:
-            back += 1
-    _remove_empty((to / item.target).parent for item in plan.items)
-    if not kept:
-        (to / MANIFEST).unlink()
-        _remove_empty([to])
+    with _alone(to):
+        if _was_never_begun(to):
+            return {"undone": str(to), "how": "nothing was exported", "images": 0, "kept": {}}
+        plan = read_plan(to)
+        kept = _take_all_back(plan, to, _roots_of(plan, images))
+        if not kept:
+            (to / MANIFEST).unlink()
+            _remove_empty([to])
+    back = len(plan.items) - len(kept)
     return {"undone": str(to), "how": plan.how, "images": back, "kept": kept}
 
 
-def _take_back(source: Path, target: Path, how: str) -> str:
+def _was_never_begun(to: Path) -> bool:
+    """Whether the list was being written when the export was killed; what it left is removed."""
+    if (to / MANIFEST).exists() or not list(to.glob(f".{MANIFEST}.*.part")):
+        return False
+    remove_parts(to, MANIFEST)
+    _remove_empty([to])
+    return True
+
+
+def _roots_of(plan: Plan, images: Path | None) -> list[Path]:
+    """Where the images came from. The list of the export is not asked: it may be anybody's."""
+    if images is not None:
+        return [images.absolute()]
+    try:
+        return [root.absolute() for root in DiscoverRun.load(plan.run).roots]
+    except UserError as error:
+        raise UserError(
+            f"the run of this export cannot be read ({error}); "
+            "name the folder of its images with --images FOLDER"
+        ) from None
+
+
+def _take_all_back(plan: Plan, to: Path, roots: Collection[Path]) -> dict[str, str]:
+    """Undo every item; target -> why it has to stay."""
+    kept = {}
+    for item in plan.items:
+        source, target = Path(item.source), to / item.target
+        if reason := _outside(source, roots) or _take_back(source, target, plan.how, roots):
+            kept[item.target] = reason
+    _remove_empty((to / item.target).parent for item in plan.items)
+    for folder in {Path(item.source).parent for item in plan.items}:
+        if any(folder.is_relative_to(root) for root in roots):
+            (folder / PART).unlink(missing_ok=True)  # of an undo that was killed
+    return kept
+
+
+def _outside(source: Path, roots: Collection[Path]) -> str:
+    """Why a file cannot have come from these folders, if so."""
+    if not any(source.is_relative_to(root) for root in roots):
+        return f"its source {source} is outside of {', '.join(map(str, roots))}"
+    if source.suffix.lower() not in extensions():
+        return f"its source {source} is not named like an image"
+    return ""
+
+
+def _take_back(source: Path, target: Path, how: str, roots: Collection[Path]) -> str:
     """Undo one item; the reason if the file has to stay."""
     if target.parent.is_symlink():
         return "its folder is a link"
     if not os.path.lexists(target):
         return ""
     if how == "move" and not os.path.lexists(source):
-        source.parent.mkdir(parents=True, exist_ok=True)
-        _move(target, source)
-        return ""
+        return _return(source, target, roots)
     if how != "symlink" and not source.exists():
         return f"it is the only one: {source} is gone"
     if not _is_ours(source, target, how):
         return f"it is no longer the same as {source}"
     target.unlink()
+    return ""
+
+
+def _return(source: Path, target: Path, roots: Collection[Path]) -> str:
+    """Move an image back; never through a link that leads elsewhere."""
+    if target.is_symlink() or not target.is_file():
+        return "it is not the file that was moved"
+    real = source.parent.resolve()
+    if not any(real.is_relative_to(root.resolve()) for root in roots):
+        return f"{source.parent} leads out of {', '.join(map(str, roots))}"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    _move(target, source)
     return ""
 
 

@@ -1,5 +1,7 @@
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,8 +26,8 @@ from bacon_gcd.discovery.export import (
 )
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.safe_names import MAX_BYTES, safe_file_name, safe_name, unique_name
-
-from ..discover_samples import make_run, predictions
+from bacon_gcd.system.locks import locked
+from tests.discover_samples import make_run, predictions
 
 
 def tree(folder):
@@ -131,14 +133,125 @@ def test_an_export_again_changes_nothing_and_undo_restores_everything(tmp_path, 
     assert not to.exists()
 
 
-def test_images_move_to_another_file_system_and_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting, "_same_system", lambda source, target: False)
+def between_mounts(call):
+    """os.link and os.rename as they are between two mounts, also of one file system."""
+
+    def fails(source, target, **options):
+        if os.path.dirname(source) != os.path.dirname(target):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source, None, target)
+        return call(source, target, **options)
+
+    return fails
+
+
+def test_images_move_to_another_mount_and_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "link", between_mounts(os.link))
+    monkeypatch.setattr(os, "rename", between_mounts(os.rename))
     run, to = make_run(tmp_path), tmp_path / "out"
     before = tree(tmp_path / "source")
     go(run, to, "move")
     assert tree(tmp_path / "source") == {}
     undo_export(to)
     assert tree(tmp_path / "source") == before
+
+
+def test_a_copy_that_differs_does_not_cost_the_image(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "link", between_mounts(os.link))
+    monkeypatch.setattr(os, "rename", between_mounts(os.rename))
+    monkeypatch.setattr(exporting.shutil, "copy2", lambda source, part: part.write_bytes(b"half"))
+    run, to = make_run(tmp_path), tmp_path / "out"
+    before = tree(tmp_path / "source")
+    with pytest.raises(UserError, match="the copy differs from its source"):
+        go(run, to, "move")
+    assert tree(tmp_path / "source") == before
+
+
+@pytest.mark.parametrize("then", ["undo", "continue"])
+def test_a_kill_while_the_list_is_written_can_be_undone_or_continued(tmp_path, then):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    code = (
+        "import os, signal, sys\n"
+        "os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from bacon_gcd.cli import main\n"
+        "main()\n"
+    )
+    words = [sys.executable, "-c", code, "export", str(run), "--to", str(to)]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    assert len(os.listdir(to)) == 1
+    if then == "continue":
+        assert go(run, to)["placed"] == 16
+    assert undo_export(to)["kept"] == {}
+    assert not to.exists()
+
+
+def moved_with(tmp_path, **changes):
+    """A finished move whose list was changed by somebody."""
+    run, to = make_run(tmp_path), tmp_path / "out"
+    go(run, to, "move")
+    stored = json.loads((to / MANIFEST).read_text())
+    stored["items"][0] |= changes
+    (to / MANIFEST).write_text(json.dumps(stored))
+    return to
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("{0}/elsewhere/0_0.png", "is outside of"),
+        ("{0}/source/../elsewhere/0_0.png", "damaged"),
+        ("{0}/source/in/.bashrc", "is not named like an image"),
+        ("{0}/source/link/0_0.png", "leads out of"),
+    ],
+)
+def test_undo_puts_nothing_where_no_image_came_from(tmp_path, source, reason):
+    (tmp_path / "elsewhere").mkdir()
+    to = moved_with(tmp_path, source=source.format(tmp_path))
+    (tmp_path / "source" / "link").symlink_to(tmp_path / "elsewhere")
+    try:
+        kept = undo_export(to)["kept"]
+    except UserError as error:
+        kept = {"cat/0_0.png": str(error)}
+    assert reason in kept["cat/0_0.png"]
+    assert not any((tmp_path / "elsewhere").iterdir())
+    assert (to / "cat" / "0_0.png").is_file()
+
+
+def test_undo_overwrites_nothing(tmp_path):
+    to = moved_with(tmp_path)
+    (tmp_path / "source" / "in" / "0_0.png").write_bytes(b"another")
+    assert "no longer the same" in undo_export(to)["kept"]["cat/0_0.png"]
+    assert (tmp_path / "source" / "in" / "0_0.png").read_bytes() == b"another"
+
+
+def test_undo_without_the_run_needs_the_folder_of_the_images(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    before = tree(tmp_path / "source")
+    go(run, to, "move")
+    shutil.rmtree(run)
+    with pytest.raises(UserError, match="name the folder of its images with --images"):
+        undo_export(to)
+    words = ["export", "--undo", str(to), "--images", str(tmp_path / "source")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert tree(tmp_path / "source") == before
+
+
+def test_two_exports_to_one_folder_do_not_mix(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    with locked(tmp_path / ".out.lock"), pytest.raises(UserError, match="another process is"):
+        go(run, to)
+    assert go(run, to)["placed"] == 16
+    assert sorted(os.listdir(tmp_path)) == ["out", "run", "source"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"items": 3}, {"items": [{"source": 1, "target": "a/b"}]}, {"how": None}, {"run": []}],
+)
+def test_a_list_of_wrong_types_is_one_line(tmp_path, change):
+    stored = {"run": "", "how": "move", "items": [], "left_out": {}}
+    (tmp_path / MANIFEST).write_text(json.dumps(stored | change))
+    with pytest.raises(UserError, match=f"{MANIFEST}: not the list of an export"):
+        undo_export(tmp_path)
 
 
 class KilledError(BaseException):
