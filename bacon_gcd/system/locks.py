@@ -52,15 +52,13 @@ def draft_folder(target: Path) -> Iterator[Path]:
     remove_drafts(target)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}{PART}")
     lock = _lock_file(draft)
-    try:
-        with locked(lock):
+    with locked(lock):
+        try:
             draft.mkdir()
-            try:
-                yield draft
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-    finally:
-        lock.unlink(missing_ok=True)
+            yield draft
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+            lock.unlink(missing_ok=True)
 
 
 def _lock_file(draft: Path) -> Path:

@@ -237,8 +237,11 @@ def test_undo_without_the_run_needs_the_folder_of_the_images(tmp_path):
 
 def test_two_exports_to_one_folder_do_not_mix(tmp_path):
     run, to = make_run(tmp_path), tmp_path / "out"
-    with locked(tmp_path / ".out.lock"), pytest.raises(UserError, match="another process is"):
-        go(run, to)
+    lock = tmp_path / ".out.lock"
+    with locked(lock):
+        with pytest.raises(UserError, match="another process is exporting"):
+            go(run, to)
+        assert lock.exists()
     assert go(run, to)["placed"] == 16
     assert sorted(os.listdir(tmp_path)) == ["out", "run", "source"]
 
