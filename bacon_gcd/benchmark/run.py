@@ -25,8 +25,14 @@ from bacon_gcd.classes.assign import class_radii
 from bacon_gcd.config import UserError
 from bacon_gcd.methods.base import Method
 from bacon_gcd.model import describe_backbone, novel_names, save_model
-from bacon_gcd.system.files import write_json
-from bacon_gcd.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from bacon_gcd.system.files import append_line, write_json
+from bacon_gcd.system.locks import locked, remove_parts
+from bacon_gcd.training.checkpoint import (
+    checkpoint_number,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+)
 from bacon_gcd.training.loop import Trainer, TrainingData
 
 KEEP = 2  # checkpoints on disk
@@ -48,8 +54,7 @@ class RunRecorder:
 
     def write(self, **facts: Any) -> None:
         """Append a line to the log."""
-        with self.log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(facts, allow_nan=False) + "\n")
+        append_line(self.log, json.dumps(facts, allow_nan=False))
 
     def after_refresh(self, trainer: Trainer) -> None:
         """Log how far the estimated class counts are from the truth, where there is one."""
@@ -89,21 +94,30 @@ class RunRecorder:
         tensors, facts = trainer.state()
         facts |= {
             "identity": self.bench.identity(),
+            "settings": self.bench.settings.flat(),
             "log_bytes": self.log.stat().st_size if self.log.exists() else 0,
             "seconds": self.seconds,
         }
         position = trainer.position
-        number = position.epoch * 10_000 + position.step
+        number = checkpoint_number(position.epoch, position.step)
         save_checkpoint(self.folder / "checkpoints", number, tensors, facts, keep=KEEP)
         self.last_saved = time.monotonic()
 
     def resume(self, trainer: Trainer) -> bool:
-        """Continue from the newest whole checkpoint; refuse when the data are not the same."""
+        """Continue from the newest whole checkpoint; refuse other data and other settings.
+
+        The log is cut to what it was then: nothing in it is said twice.
+        """
         newest = newest_checkpoint(self.folder / "checkpoints")
         if newest is None:
+            self.log.unlink(missing_ok=True)
             return False
         tensors, facts = load_checkpoint(newest)
         refuse_changes(facts["identity"], self.bench.identity(), folder=self.folder)
+        settings = self.bench.settings.flat()
+        refuse_changes(
+            facts.get("settings", settings), settings, what="settings", folder=self.folder
+        )
         trainer.restore(tensors, facts)
         self.seconds = facts["seconds"]
         if self.log.exists():
@@ -111,13 +125,18 @@ class RunRecorder:
         return True
 
 
-def refuse_changes(recorded: Mapping[str, str], found: Mapping[str, str], *, folder: Path) -> None:
+def refuse_changes(
+    recorded: Mapping[str, Any], found: Mapping[str, Any], *, what: str = "the data", folder: Path
+) -> None:
     """One line with what differs, if anything does."""
+    names = {**recorded, **found}
     changed = [
-        f"{k}: {recorded.get(k)} -> {found[k]}" for k in found if recorded.get(k) != found[k]
+        f"{k}: {recorded.get(k)} -> {found.get(k)}"
+        for k in names
+        if recorded.get(k) != found.get(k)
     ]
     if changed:
-        raise UserError(f"{folder}: cannot resume, the data changed: {'; '.join(changed)}")
+        raise UserError(f"{folder}: cannot resume, {what} changed: {'; '.join(changed)}")
 
 
 def train_run(
@@ -129,6 +148,14 @@ def train_run(
 ) -> dict[str, Any] | None:
     """Train, score and keep one run; None if a signal stopped it before the end."""
     start_folder(folder, bench.settings, resume=resume)
+    with locked(folder / ".lock", busy=f"{folder}: another process is training this run"):
+        remove_parts(folder)
+        return _train(bench, folder, resume=resume, save_seconds=save_seconds)
+
+
+def _train(
+    bench: Workbench, folder: Path, *, resume: bool, save_seconds: float
+) -> dict[str, Any] | None:
     method = bench.new_method()
     recorder = RunRecorder(folder, bench, save_seconds=save_seconds)
     trainer = Trainer(

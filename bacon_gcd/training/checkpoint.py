@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from bacon_gcd.config import UserError
-from bacon_gcd.system.files import read_json, sha256_of, sync_folder, write_json
+from bacon_gcd.config import UserError, one_line
+from bacon_gcd.system.files import naming, read_json, sha256_of, sync_folder, write_json
 
 TENSORS, MANIFEST = "state.safetensors", "manifest.json"
+MAX_STEPS = 10**9  # of an epoch
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """manifest.json of a checkpoint."""
+
+    sha256: str
+    facts: dict[str, Any]
+
+
+def checkpoint_number(epoch: int, step: int) -> int:
+    """A number that grows with the position in the run."""
+    return epoch * MAX_STEPS + step
 
 
 def save_checkpoint(
@@ -31,39 +47,71 @@ def save_checkpoint(
     final, part = folder / f"step-{number:08d}", folder / f".step-{number:08d}.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
-    save_file({name: _plain(tensor) for name, tensor in tensors.items()}, part / TENSORS)
-    _sync_file(part / TENSORS)
-    write_json(part / MANIFEST, {"sha256": sha256_of(part / TENSORS), "facts": dict(facts)})
-    shutil.rmtree(final, ignore_errors=True)
-    part.rename(final)
+    try:
+        with naming(final / TENSORS):
+            _write(part, tensors, facts)
+        shutil.rmtree(final, ignore_errors=True)
+        part.rename(final)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
     sync_folder(folder)
-    for old in sorted(folder.glob("step-*"))[:-keep]:
+    for old in checkpoints_in(folder)[:-keep]:
         shutil.rmtree(old)
     return final
+
+
+def _write(part: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    try:
+        save_file({name: _plain(tensor) for name, tensor in tensors.items()}, part / TENSORS)
+    except SafetensorError as error:  # how safetensors reports a full disk
+        raise UserError(f"{part / TENSORS}: cannot be written: {one_line(error)}") from None
+    _sync_file(part / TENSORS)
+    write_json(part / MANIFEST, {"sha256": sha256_of(part / TENSORS), "facts": dict(facts)})
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    numbered = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").isdecimal()]
+    return sorted(numbered, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and facts of one checkpoint, after checking that not a byte is missing or changed."""
     try:
-        manifest = read_json(path / MANIFEST)
+        manifest: Manifest = read_json(path / MANIFEST, Manifest, what="a checkpoint's manifest")
         data = (path / TENSORS).read_bytes()
-    except (OSError, json.JSONDecodeError) as error:
+    except OSError as error:
         raise UserError(f"{path}: not a complete checkpoint: {error}") from None
-    if sha256_of(path / TENSORS) != manifest["sha256"]:
+    if hashlib.sha256(data).hexdigest() != manifest.sha256:
         raise UserError(f"{path / TENSORS}: damaged, its checksum is not the recorded one")
-    return load(data), manifest["facts"]
+    try:
+        return load(data), manifest.facts
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise UserError(f"{path / TENSORS}: not a safetensors file: {one_line(error)}") from None
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that is whole; leftovers of a killed write are removed."""
+    """The newest checkpoint that is whole; leftovers of a killed write are removed.
+
+    None if there are none at all; where all are damaged, nothing starts again by itself.
+    """
     for part in folder.glob(".step-*.part"):
         shutil.rmtree(part, ignore_errors=True)
-    for path in sorted(folder.glob("step-*"), reverse=True):
+    stored = checkpoints_in(folder)
+    reasons = []
+    for path in reversed(stored):
         try:
             load_checkpoint(path)
-        except UserError:
+        except UserError as error:
+            reasons.append(str(error))
             continue
         return path
+    if stored:
+        raise UserError(
+            f"{folder}: none of {len(stored)} checkpoints can be used, the newest because: "
+            f"{reasons[0]}; delete the folder to train from the start"
+        )
     return None
 
 

@@ -11,6 +11,7 @@ from bacon_gcd.config import UserError
 from bacon_gcd.training.checkpoint import (
     MANIFEST,
     TENSORS,
+    checkpoint_number,
     load_checkpoint,
     newest_checkpoint,
     optimizer_tensors,
@@ -33,7 +34,18 @@ def test_only_the_newest_are_kept(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step-00000002", "step-00000010"]
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "no manifest", "half manifest"])
+MANIFESTS = {
+    "half manifest": b'{"sha256": ',
+    "no object": b"[]",
+    "no checksum": b'{"facts": {}}',
+    "wrong type": b'{"sha256": 3, "facts": {}}',
+    "facts missing": b'{"sha256": "0"}',
+    "not UTF-8": b"\xff\xfe",
+    "nesting": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "no manifest", "a folder", *MANIFESTS])
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_is_taken(tmp_path, damage):
     good = save_checkpoint(tmp_path, 1, {"a": torch.ones(5)}, {}, keep=2)
     bad = save_checkpoint(tmp_path, 2, {"a": torch.ones(5)}, {}, keep=2)
@@ -44,11 +56,27 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_is_taken(tmp_path
         (bad / TENSORS).write_bytes(data[:-1])
     elif damage == "no manifest":
         (bad / MANIFEST).unlink()
+    elif damage == "a folder":
+        (bad / MANIFEST).unlink()
+        (bad / MANIFEST).mkdir()
     else:
-        (bad / MANIFEST).write_text('{"sha256": ')
+        (bad / MANIFEST).write_bytes(MANIFESTS[damage])
     with pytest.raises(UserError, match="step-00000002"):
         load_checkpoint(bad)
     assert newest_checkpoint(tmp_path) == good
+    (good / TENSORS).unlink()
+    with pytest.raises(UserError, match="none of 2 checkpoints can be used, the newest because"):
+        newest_checkpoint(tmp_path)
+
+
+def test_numbers_order_checkpoints_whatever_their_length(tmp_path):
+    positions = [(0, 9_999), (1, 0), (1, 12_345), (2, 3), (120, 7)]
+    for epoch, step in positions:
+        number = checkpoint_number(epoch, step)
+        save_checkpoint(tmp_path, number, {"a": torch.zeros(1)}, {"at": [epoch, step]}, keep=9)
+        newest = newest_checkpoint(tmp_path)
+        assert load_checkpoint(newest)[1] == {"at": [epoch, step]}
+    assert newest_checkpoint(tmp_path / "absent") is None
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
@@ -58,10 +86,10 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("bacon_gcd.training.checkpoint.save_file", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match=r"No space.*step-00000002"):
         save_checkpoint(tmp_path, 2, {"a": torch.ones(5)}, {}, keep=1)
+    assert os.listdir(tmp_path) == ["step-00000001"]
     assert newest_checkpoint(tmp_path) == good
-    assert os.listdir(tmp_path) == ["step-00000001"]  # the leftover was cleaned at the next start
 
 
 WRITER = """
