@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from bacon_gcd import __version__
@@ -20,13 +21,13 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import CATALOGUE, load_backbone
 from bacon_gcd.classes.assign import choose_side, fits_nowhere
-from bacon_gcd.config import UserError, settings_from
+from bacon_gcd.config import UserError, checked_as, settings_from
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.methods import METHODS, build_method, settings_for
 from bacon_gcd.methods.base import Method, Predictor, Task
-from bacon_gcd.system.files import read_json, sha256_of, write_atomic, write_json
+from bacon_gcd.system.files import read_json, read_tensors, sha256_of, write_atomic, write_json
 from bacon_gcd.system.progress import progress
 from bacon_gcd.training.loop import load_state
 
@@ -193,7 +194,7 @@ def load_model(folder: Path) -> Model:
     )
     oracle = torch.ones(task.n_classes)  # only training looks at it
     method = build_method(facts["method"], task, backbone, own, oracle_counts=_oracle(own, oracle))
-    load_state(method, load_file(folder / WEIGHTS), spare=method.training_only)
+    load_state(method, read_tensors(folder / WEIGHTS), spare=method.training_only)
     return Model(method.eval(), backbone, tuple(facts["class_names"]), facts)
 
 
@@ -227,17 +228,46 @@ def _oracle(settings: Any, counts: Tensor) -> Tensor | None:
     return counts if getattr(settings, "prior", "") == "oracle" else None
 
 
+class StoredBackbone(TypedDict):
+    """What model.json says of the backbone."""
+
+    name: str
+    image_size: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+    tuned: str
+    feature_dim: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    weights: str
+
+
+class StoredFacts(TypedDict):
+    """What must be in model.json; it may hold more."""
+
+    method: str
+    settings: dict[str, Any]
+    task: dict[str, Any]
+    backbone: StoredBackbone
+    class_names: list[str]
+    sha256: str
+    radii: NotRequired[list[float] | None]
+    threshold: NotRequired[float | None]
+
+
 def _read_facts(folder: Path) -> dict[str, Any]:
     try:
-        facts: dict[str, Any] = read_json(folder / FACTS)
+        facts: dict[str, Any] = read_json(folder / FACTS, dict[str, Any], what="a model")
     except FileNotFoundError:
         raise UserError(
             f"{folder}: no model in it; name a finished run of bacon discover or bacon train"
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UserError(f"{folder}: not a model folder: {error}") from None
     if facts.get("format") != FORMAT:
         raise UserError(f"{folder}: model format {facts.get('format')} is not {FORMAT}")
+    stored = checked_as(StoredFacts, facts, where=f"{folder / FACTS}: not a model")
+    if not 0 < len(stored["class_names"]) == stored["task"].get("n_classes"):
+        raise UserError(f"{folder / FACTS}: task.n_classes is not the number of class names")
+    radii = stored.get("radii")
+    if radii is not None and len(radii) != len(stored["class_names"]):
+        raise UserError(f"{folder / FACTS}: not one radius for each class")
     if not (folder / WEIGHTS).exists() or sha256_of(folder / WEIGHTS) != facts["sha256"]:
         raise UserError(
             f"{folder / WEIGHTS}: missing or damaged, its checksum is not the recorded one"

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from bacon_gcd.config import UserError
+from bacon_gcd.system.files import read_tensors
 
 State = dict[str, Tensor]
 
@@ -34,7 +33,7 @@ def read_state(path: Path) -> State:
     """Tensors by name, from safetensors or a torch file (DINO, DINOv2, torchvision, timm)."""
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    raw = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    raw = read_tensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     return unwrap(raw, where=str(path))
 
 
@@ -104,13 +103,6 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def _storage_from_bytes(data: bytes) -> Any:
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-
-
-def _read_safetensors(path: Path) -> object:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: not a safetensors file: {_first_line(error)}") from None
 
 
 def _read_torch(path: Path) -> object:

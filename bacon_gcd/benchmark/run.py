@@ -113,11 +113,11 @@ class RunRecorder:
             self.log.unlink(missing_ok=True)
             return False
         tensors, facts = load_checkpoint(newest)
-        refuse_changes(facts["identity"], self.bench.identity(), folder=self.folder)
         settings = self.bench.settings.flat()
         refuse_changes(
             facts.get("settings", settings), settings, what="settings", folder=self.folder
         )
+        refuse_changes(facts["identity"], self.bench.identity(), folder=self.folder)
         trainer.restore(tensors, facts)
         self.seconds = facts["seconds"]
         if self.log.exists():

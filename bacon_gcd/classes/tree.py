@@ -97,7 +97,7 @@ def read_tree(path: Path, *, n_rows: int, n_classes: int) -> ClassTree:
         whole = _is_whole(tree, n_rows=n_rows, n_classes=n_classes)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; sort the images anew: bacon discover") from None
-    except (ValueError, KeyError, TypeError, UserError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: not the tree of a run: {reason}") from None
     if not whole:

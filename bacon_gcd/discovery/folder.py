@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from bacon_gcd.config import UserError, read_toml
+from bacon_gcd.config import UserError, checked_as, read_toml
 from bacon_gcd.data.array_files import read_npy
 from bacon_gcd.data.entries import extensions
 from bacon_gcd.data.images import TABLES, ImageTable, read_npz
@@ -81,6 +81,13 @@ SCHEMA = pa.schema(
         ("neighbors", pa.list_(pa.string())),
     ]
 )
+
+
+class ListedDuplicates(TypedDict):
+    """An entry of duplicates.json."""
+
+    kind: str
+    files: list[str]
 
 
 @dataclass(frozen=True)
@@ -170,6 +177,18 @@ class DiscoverRun:
                 f"{path}: has shape {found.shape}, but there are {len(self.rows)} images"
             )
         return np.asarray(found)
+
+    def listed_duplicates(self) -> list[ListedDuplicates]:
+        """The groups of images that show the same, as duplicates.json lists them."""
+        path = self.folder / "duplicates.json"
+        try:
+            found = read_json(path, list[ListedDuplicates], what="the duplicates of a run")
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file") from None
+        names = {row.file_name for row in self.rows}
+        if not all(names.issuperset(group["files"]) for group in found):
+            raise UserError(f"{path}: names an image that the run does not have")
+        return list(found)
 
     def file_of(self, row: int) -> Path:
         """The image's file; what leads out of the source folder is refused."""
@@ -278,8 +297,11 @@ def read_predictions(path: Path) -> tuple[Prediction, ...]:
     except (pa.ArrowException, OSError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: not the predictions of a run: {reason}") from None
-    if len({row.file_name for row in rows}) < len(rows):
+    names = {row.file_name for row in rows}
+    if len(names) < len(rows):
         raise UserError(f"{path}: two rows have the same file_name")
+    if not all(names.issuperset(row.neighbors) for row in rows):
+        raise UserError(f"{path}: a neighbor is not one of the images")
     return rows
 
 
@@ -294,7 +316,7 @@ def read_classes(path: Path) -> tuple[tuple[FoundClass, ...], int]:
     """The classes of classes.json, and the number of the next novel one."""
     try:
         stored = read_json(path)
-        classes = tuple(FoundClass(**each) for each in stored["classes"])
+        classes = tuple(checked_as(list[FoundClass], stored["classes"], where="classes"))
         next_novel = int(stored["next_novel"])
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; is this the folder of a discover run?") from None

@@ -35,7 +35,7 @@ from bacon_gcd.discovery.result import DiscoverSettings, Found, write_run
 from bacon_gcd.methods import build_method, settings_for
 from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.model import Model, load_model
-from bacon_gcd.system.files import read_json, replacing_folder
+from bacon_gcd.system.files import replacing_folder
 from bacon_gcd.system.text import command
 
 IntArray = npt.NDArray[np.int64]
@@ -152,7 +152,7 @@ def neighbors_of(before: DiscoverRun) -> IntArray:
 def twins_of(before: DiscoverRun) -> list[Twins]:
     """The duplicates that the run lists."""
     row_of = {row.file_name: number for number, row in enumerate(before.rows)}
-    stored = read_json(before.folder / "duplicates.json")
+    stored = before.listed_duplicates()
     return [Twins(t["kind"], tuple(row_of[name] for name in t["files"])) for t in stored]
 
 
