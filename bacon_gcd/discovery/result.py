@@ -64,6 +64,9 @@ class DiscoverSettings:
     added: Mapping[str, Mapping[str, str]] | None = None
     """Images that were added: what their ids begin with -> source, labels, features."""
 
+    def __post_init__(self) -> None:
+        to_toml(dataclasses.asdict(self))  # refuses what config.toml cannot hold, before any work
+
 
 @dataclass(frozen=True, eq=False)
 class Found:
@@ -231,7 +234,7 @@ def report_data(
 def notes(settings: DiscoverSettings, found: Found) -> list[str]:
     """What a reader of the result must know."""
     number, entry = found.number, CATALOGUE[settings.backbone]
-    told = [_number_note(settings, number)]
+    told = [_number_note(settings, number), f"{found.material.table.summary()}."]
     if not settings.update:
         told.append(_reliability_note(found.reliability))
     if entry.supervised:

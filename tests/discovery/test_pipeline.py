@@ -229,3 +229,29 @@ def test_classes_are_read_as_auto_number_or_range():
     assert parse_classes("auto") is None
     assert parse_classes("12") == (12, 12)
     assert parse_classes("5-20") == (5, 20)
+
+
+@pytest.mark.parametrize("name", ["photos \U000f0000", "photos \U0001f98a", 'q"uo\\te\ttab'])
+def test_a_source_of_any_name_can_be_read_again(small, name):
+    photos = plant(small / name)
+    bacon_gcd.discover(photos, small / "run", effort="quick")
+    assert DiscoverRun.load(small / "run").source == photos
+    assert bacon("export", small / "run", "--to", small / "out").exit_code == 0
+
+
+def test_a_source_whose_name_is_not_utf8_is_refused_before_any_work(small):
+    photos = plant(small / "photos").rename(small / "photos \udcff")
+    with pytest.raises(UserError, match=r"source .* not UTF-8"):
+        bacon_gcd.discover(photos, small / "run", effort="quick", tell=pytest.fail)
+    assert not (small / "run").exists()
+
+
+def test_every_file_is_accounted_for_in_what_is_told(small):
+    photos = plant(small / "photos")
+    (photos / "broken.png").write_bytes(b"no image")
+    (photos / "movie.mov").touch()
+    told = []
+    bacon_gcd.discover(photos, small / "run", effort="quick", tell=told.append)
+    summary = "32 images, 10 with a label; 1 unreadable, 1 other files ignored: 1 .mov"
+    assert told[0] == summary
+    assert summary in (small / "run" / "report.html").read_text()
