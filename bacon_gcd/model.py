@@ -232,7 +232,7 @@ class StoredBackbone(TypedDict):
     """What model.json says of the backbone."""
 
     name: str
-    image_size: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+    image_size: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
     tuned: str
     feature_dim: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
     weights: str
