@@ -14,7 +14,8 @@ from bacon_gcd.report import tree
 from bacon_gcd.report.contents import FloatArray, IntArray, ReportData
 from bacon_gcd.report.figures import class_style
 from bacon_gcd.report.links import link_columns
-from bacon_gcd.report.text import script_json, visible
+from bacon_gcd.report.text import script_json
+from bacon_gcd.system.text import visible
 
 PLAIN = 1_000_000  # bytes of JSON that are written as they are; more is compressed
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from bacon_gcd.report.text import visible
+from bacon_gcd.system.text import visible
 
 BOX = re.compile(r"#\d+,\d+,\d+,\d+$")  # behind the file name of a cut-out image
 WHOLE = -1  # skip: nothing of the id is appended

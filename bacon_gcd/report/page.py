@@ -14,8 +14,9 @@ from markupsafe import Markup
 from bacon_gcd import __version__
 from bacon_gcd.report import choices, columns, figures, quality, sprites, summary, tree
 from bacon_gcd.report.contents import ReportData
-from bacon_gcd.report.text import visible, without_folders
+from bacon_gcd.report.text import without_folders
 from bacon_gcd.system.files import write_atomic
+from bacon_gcd.system.text import visible
 
 __all__ = ["ReportData", "render", "visible", "write_report"]
 

@@ -1,33 +1,16 @@
-"""Text that is safe to show: no invisible characters, no markup, no folders of the machine."""
+"""Text that is safe to show: no markup, no folders of the machine."""
 
 from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from markupsafe import Markup
 
-JOINERS = "\u200c\u200d"  # invisible, but scripts and emoji are spelled with them
-HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 QUOTED_PATH = re.compile(r"""(['"])((?:/|[A-Za-z]:[\\/]|\\\\).*?)\1""")
 BARE_PATH = re.compile(r"(?<![\w.:/~<…-])(?:/[^\s/'\"<>]+|[A-Za-z]:[\\/][^\s'\"<>]*)[^\s'\"<>,;)]*")
-
-
-def visible(text: str) -> str:
-    r"""Text whose every character can be seen: controls, lone surrogates and marks that turn the
-    writing direction (as in a file that pretends to be another) show as \u202e."""
-    if text.isprintable():
-        return text
-    return "".join(map(_seen, text))
-
-
-def _seen(char: str) -> str:
-    if unicodedata.category(char) not in HIDDEN or char in JOINERS:
-        return char
-    return f"\\u{ord(char):04x}"
 
 
 def without_folders(text: str) -> str:

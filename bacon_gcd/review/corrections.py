@@ -23,7 +23,7 @@ from bacon_gcd.discovery.edits import (
     read_edits,
 )
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
-from bacon_gcd.report.page import visible
+from bacon_gcd.system.text import visible
 
 SIZES = {"small": 224, "large": 1024}  # pixels of the longer side
 KINDS = ("rename", "merge", "move", "confirm", "wrong", "split", "undo")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bacon_gcd.config import UserError, read_toml
-from bacon_gcd.report.page import visible
+from bacon_gcd.system.text import visible
 
 STOP_SECONDS = 20  # for cleaning up; after that it is ended hard
 

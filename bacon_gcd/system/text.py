@@ -15,6 +15,8 @@ def visible(text: str, *, keep: str = "") -> str:
 
     keep: controls that stay, such as line ends.
     """
+    if text.isprintable():
+        return text
     return "".join(char if char in keep else _seen(char) for char in text)
 
 

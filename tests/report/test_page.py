@@ -21,7 +21,8 @@ from bacon_gcd.report.contents import (
     Score,
 )
 from bacon_gcd.report.page import render, write_report
-from bacon_gcd.report.text import script_json, visible
+from bacon_gcd.report.text import script_json
+from bacon_gcd.system.text import visible
 
 from ..report_samples import HOSTILE, hostile, picture, sample, sample_tree, two_novel
 
