@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import chain
 
+import torch
 from torch import Tensor, nn
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+from bacon_gcd.data.views import MEAN, STD
+
+Device = torch.device | str | None
+"""None stands for torch's default device, so that the caller's choice is followed."""
+Color = tuple[float, float, float]
+"""Red, green and blue, from 0 to 1."""
+
+
+def device_or_default(device: Device) -> torch.device:
+    """The device itself, or torch's default one."""
+    return torch.get_default_device() if device is None else torch.device(device)
 
 
 class Backbone(nn.Module, ABC):
     """A trunk that never changes, and as many tails as a method has branches."""
 
     name: str
-    """Catalogue name, as timm spells it."""
+    """Catalogue name, as timm spells it; or hf:FOLDER, timm:NAME."""
     feature_dim: int
     token_shape: tuple[int, ...]
     """Shape of the tokens of one image."""
     image_size: int
     """Side of the square images `trunk` takes, in pixels."""
+    mean: Color = MEAN
+    """What is subtracted from pixels in [0, 1] before `trunk` sees them."""
+    std: Color = STD
+    """What they are divided by after that."""
     weights: str
     """Identifies the weights alone: what a trained model checks before it is used."""
     hash: str
     """Identifies weights, image size and the cut between trunk and tail: what tokens depend on."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; torch's default device where there are none."""
+        first = next(chain(self.parameters(), self.buffers()), None)
+        return torch.get_default_device() if first is None else first.device
 
     @abstractmethod
     def trunk(self, images: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json, write_json
 
-FORMAT = 1
+FORMAT = 2
 JOURNAL = "meta.json"
 HALF = np.dtype("<f2")
 HalfArray = npt.NDArray[np.float16]
@@ -35,6 +35,8 @@ class Journal:
     token_shape: tuple[int, ...]
     chunk: int
     """Images per chunk; the last chunk may have fewer."""
+    backbone: str = ""
+    """Its name, for people."""
     checksums: dict[str, list[int | None]] = field(default_factory=dict)
     """View name -> checksum of each chunk, None = unfinished."""
     modified: dict[str, int] = field(default_factory=dict)
@@ -135,20 +137,30 @@ class Journal:
 
 def open_journal(empty: Journal) -> Journal:
     """The journal in the folder of `empty`, or `empty` itself; another bank's is refused."""
-    path = empty.folder / JOURNAL
-    if not path.exists():
+    if not (empty.folder / JOURNAL).exists():
         return empty
+    journal = read_journal(empty.folder)
+    if any(getattr(journal, n) != getattr(empty, n) for n in ("key", "n_images", "token_shape")):
+        raise UserError(f"{empty.folder / JOURNAL}: another bank's; {_mend(empty.folder)}")
+    return journal
+
+
+def read_journal(folder: Path) -> Journal:
+    """The journal in this folder; refused in one line if it is damaged or of another format."""
+    path = folder / JOURNAL
     try:
         stored = read_json(path)
-        found = stored.pop("format"), stored["key"], stored["n_images"], stored["token_shape"]
-        journal = replace(empty, **stored | {"token_shape": empty.token_shape})
+        if stored.pop("format") != FORMAT:
+            raise UserError(f"{path}: of another version; {_mend(folder)}")
+        stored["token_shape"] = tuple(map(int, stored["token_shape"]))
+        journal = Journal(folder, **stored)
         lengths = {len(checksums) for checksums in journal.checksums.values()}
-        if lengths - {journal.n_chunks}:
+        if lengths - {journal.n_chunks} or min(journal.n_images, journal.chunk) < 1:
             raise ValueError(f"chunks of {lengths} instead of {journal.n_chunks}")
-    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
-        raise UserError(f"{path}: not a bank's journal; {_mend(empty.folder)}") from None
-    if found != (FORMAT, empty.key, empty.n_images, list(empty.token_shape)):
-        raise UserError(f"{path}: belongs to another bank; {_mend(empty.folder)}")
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        raise UserError(f"{path}: not a bank's journal; {_mend(folder)}") from None
     return journal
 
 

@@ -6,7 +6,6 @@ import struct
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -51,9 +50,9 @@ def render_images(
 
 
 def open_image(table: ImageTable, row: int) -> Image.Image:
-    """One image of a table; a file that was readable before and no longer is stops the run."""
+    """One image of a table; a file that changed or cannot be read any more stops the run."""
     try:
-        return table.image(row)
+        return table.checked_image(row)
     except UserError:
         raise
     except (*READ_ERRORS, Image.DecompressionBombError) as error:
@@ -63,8 +62,8 @@ def open_image(table: ImageTable, row: int) -> Image.Image:
 
 @torch.no_grad()
 def trunk_tokens(backbone: Backbone, pixels: PixelArray) -> Tensor:
-    """(N, S, S, 3) pixels through the frozen trunk to (N, *token_shape) tokens on the CPU."""
-    return backbone.trunk(_normalized(backbone, pixels)).cpu()
+    """(N, S, S, 3) pixels through the frozen trunk to (N, *token_shape) tokens."""
+    return backbone.trunk(_normalized(backbone, pixels))
 
 
 @torch.no_grad()
@@ -73,12 +72,12 @@ def mixed_trunk_tokens(
 ) -> Tensor:
     """The same of share * pixels + (1 - share) * partners. TRSSL's mixup."""
     first, second = _normalized(backbone, pixels), _normalized(backbone, partners)
-    return backbone.trunk(share * first + (1 - share) * second).cpu()
+    return backbone.trunk(share * first + (1 - share) * second)
 
 
 def _normalized(backbone: Backbone, pixels: PixelArray) -> Tensor:
-    held = next(chain(backbone.parameters(), backbone.buffers()), None)
-    return normalize(torch.from_numpy(pixels).to("cpu" if held is None else held.device))
+    on_device = torch.from_numpy(pixels).to(backbone.device)
+    return normalize(on_device, mean=backbone.mean, std=backbone.std)
 
 
 def ahead(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.base import Backbone, Device, device_or_default
 from bacon_gcd.backbone.resnet_tail import EPSILON, ResNetTail
 from bacon_gcd.backbone.state import check_state, state_digest
 from bacon_gcd.backbone.vit import native_bfloat16
@@ -20,6 +20,7 @@ from bacon_gcd.system.files import digest
 REDUCTION = 32  # pixels along the image per position along the last map
 TUNED = ("block", "conv")
 PIECE = 16  # images whose maps stay in a processor's cache
+SMALLEST = 4  # torch convolves fewer images in another order of sums: other last bits
 MANY_CHANNELS = 256  # from here on Winograd's transforms are cheap beside the products
 
 
@@ -95,7 +96,7 @@ class ResNet(Backbone):
         image_size: int = 128,
         tune: str = "block",
         trunk_dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
+        device: Device = None,
     ) -> ResNet:
         """The ResNet whose weights are `state`, under torchvision's names; `fc` is left out.
 
@@ -108,8 +109,9 @@ class ResNet(Backbone):
         shapes = expected_shapes(config_of(name))
         check_state(state, shapes)
         ours = {key: state[key].detach().float() for key in shapes}
-        resnet = cls(name, ours, image_size=image_size, tune=tune).to(device).eval()
-        if trunk_dtype == torch.bfloat16 and native_bfloat16(device):
+        resnet = cls(name, ours, image_size=image_size, tune=tune)
+        resnet.to(device_or_default(device)).eval()
+        if trunk_dtype == torch.bfloat16 and native_bfloat16(resnet.device):
             resnet.trunk_dtype = torch.bfloat16
         resnet.weights = state_digest(ours)
         depends_on = (image_size, tune, str(resnet.trunk_dtype))
@@ -122,7 +124,14 @@ class ResNet(Backbone):
         if images.shape[1:] != (3, self.image_size, self.image_size):
             raise ValueError(f"{self.name} takes {self.image_size} px, got {tuple(images.shape)}")
         piece = PIECE if images.device.type == "cpu" else max(len(images), 1)
-        return torch.cat([self._tokens(some) for some in torch.split(images, piece)])
+        return torch.cat([self._filled_up(some) for some in torch.split(images, piece)])
+
+    def _filled_up(self, images: Tensor) -> Tensor:
+        """Tokens of a few images, the same bits as among many."""
+        n_images = len(images)
+        if 0 < n_images < SMALLEST:
+            images = torch.cat([images, images[-1:].expand(SMALLEST - n_images, -1, -1, -1)])
+        return self._tokens(images)[:n_images]
 
     def _tokens(self, images: Tensor) -> Tensor:
         lower = self.trunk_dtype != torch.float32
@@ -135,7 +144,7 @@ class ResNet(Backbone):
 
     def new_tail(self) -> ResNetTail:
         """A fresh trainable copy of the tuned part; BatchNorm's statistics stay frozen."""
-        return ResNetTail(self.tail_state, side=self.side).to(self.stem.weight.device)
+        return ResNetTail(self.tail_state, side=self.side).to(self.device)
 
 
 class FoldedConv(nn.Module):

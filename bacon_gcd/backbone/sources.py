@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.base import Backbone, Device
+from bacon_gcd.backbone.draws import check_view, mixed_bits, occurrences, pick_views
 from bacon_gcd.backbone.rendering import (
     PIECE,
     IntArray,
@@ -31,7 +32,7 @@ MAX_SLOTS = 16  # views of one image in one step, at most
 
 
 class TokenSource(Protocol):
-    """Tokens of N images by position 0..N-1, always float32 on the CPU."""
+    """Tokens of N images by position 0..N-1, always float32, on the device the source was given."""
 
     @property
     def n_views(self) -> int:
@@ -74,17 +75,20 @@ class FreshTokens:
         n_views: int = 10,
         seed: int = 0,
         workers: int = 2,
+        device: Device = None,
     ) -> None:
         """Make a source of fresh tokens.
 
         stored: a bank of the same rows that holds the test view, which never changes.
         n_views: how many weak views `stored_view` can name; they equal those of a bank with
             this seed.
+        device: of the tokens; the backbone's own unless given.
         """
         self.table, self.backbone = table, backbone
         self.rows: IntArray = np.asarray(rows, dtype=np.int64)
         self.settings = {"weak": settings} | ({"strong": strong} if strong else {})
         self.stored, self.n_views, self.seed, self.workers = stored, n_views, seed, workers
+        self.device = backbone.device if device is None else torch.device(device)
         for each in self.settings.values():
             check_size(each, backbone)
 
@@ -99,7 +103,7 @@ class FreshTokens:
     def test(self, positions: npt.ArrayLike) -> Tensor:
         """(n, *token_shape): the test view of these images, in this order."""
         if self.stored is not None:
-            return self.stored.test(positions)
+            return self.stored.test(positions).to(self.device)
         return self.stored_view(positions, 0)
 
     def stored_view(self, positions: npt.ArrayLike, view: int) -> Tensor:
@@ -137,9 +141,11 @@ class FreshTokens:
         pieces = self._pixels(positions, self._new_views(positions, kinds, step), seed)
         pixels = np.concatenate([piece for _, piece in pieces], axis=1)
         pixels = pixels.reshape(-1, *pixels.shape[2:])
-        tokens = torch.empty(len(rows), *self.token_shape)
+        tokens = torch.empty(len(rows), *self.token_shape, device=self.device)
         for start in range(0, len(rows), PIECE):
-            pair = (pixels[each[start : start + PIECE].numpy()] for each in (rows, partners))
+            pair = (
+                pixels[each[start : start + PIECE].numpy(force=True)] for each in (rows, partners)
+            )
             tokens[start : start + PIECE] = mixed_trunk_tokens(self.backbone, *pair, share=share)
         return tokens
 
@@ -155,7 +161,7 @@ class FreshTokens:
     def _render(self, positions: IntArray, wanted: Sequence[Wanted], seed: int) -> Tensor:
         """(V, n, *token_shape): V wanted views of each of these images."""
         n_views = len(wanted[0]) if wanted else 1
-        tokens = torch.empty(n_views, len(positions), *self.token_shape)
+        tokens = torch.empty(n_views, len(positions), *self.token_shape, device=self.device)
         for start, pixels in self._pixels(positions, wanted, seed):
             for view in range(n_views):
                 tokens[view, start : start + PIECE] = trunk_tokens(self.backbone, pixels[view])
@@ -175,7 +181,7 @@ class FreshTokens:
 
 
 class ReadyTokens:
-    """Tokens or feature vectors that are already there, held in memory."""
+    """Tokens or feature vectors that are already there, in memory."""
 
     def __init__(
         self,
@@ -184,6 +190,7 @@ class ReadyTokens:
         n_views: int = 0,
         noise: float = 0.0,
         dropout: float = 0.0,
+        device: Device = None,
     ) -> None:
         """Make a source of what is given.
 
@@ -191,6 +198,7 @@ class ReadyTokens:
             (N, V + 1, ...): the test view, then V training views, which serve as weak and strong.
         noise: what training views get added, as a share of the tokens' own standard deviation.
         dropout: the share of a training view's entries that become zero.
+        device: of the tokens; where they are already unless given.
         """
         tokens = torch.as_tensor(tokens).float()
         if not torch.isfinite(tokens).all():
@@ -201,7 +209,8 @@ class ReadyTokens:
                 f"not {tuple(tokens.shape)}"
             )
         # Without training views, the one vector of an image is its test view and its view 1.
-        self._tokens = tokens if n_views else tokens[:, None].expand(-1, 2, *tokens.shape[1:])
+        every = tokens if n_views else tokens[:, None].expand(-1, 2, *tokens.shape[1:])
+        self._tokens = every.to(tokens.device if device is None else device)
         self.n_views, self.dropout = max(n_views, 1), dropout
         self.noise = noise * float(tokens.std(unbiased=False)) if noise else 0.0
 
@@ -220,7 +229,7 @@ class ReadyTokens:
     def stored_view(self, positions: npt.ArrayLike, view: int) -> Tensor:
         """(n, *token_shape): training view 1..V of these images; 0 is the test view."""
         check_view(view, self.n_views)
-        return self._tokens[torch.as_tensor(np.asarray(positions, dtype=np.int64)), view]
+        return self._tokens[np.asarray(positions, dtype=np.int64), view]
 
     def batch(
         self, positions: npt.ArrayLike, kinds: Sequence[str], *, seed: int, step: int
@@ -231,66 +240,16 @@ class ReadyTokens:
             choose("view kind", kind, TRAINING_KINDS)
         stored = {kind: np.arange(1, self.n_views + 1) for kind in TRAINING_KINDS}
         views = pick_views(positions, kinds, stored, seed=seed, step=step)
-        tokens = self._tokens[torch.as_tensor(positions), torch.as_tensor(views)].flatten(0, 1)
+        tokens = self._tokens[positions, views].flatten(0, 1)
         return self._disturbed(tokens, seed, step)
 
     def _disturbed(self, tokens: Tensor, seed: int, step: int) -> Tensor:
-        generator = torch.Generator().manual_seed(int(_hash(np.uint64(0), seed, step) >> 1))
+        # Drawn where the generator is and moved: the same numbers on every device.
+        device = tokens.device
+        generator = torch.Generator().manual_seed(int(mixed_bits(np.uint64(0), seed, step) >> 1))
         if self.noise:
-            tokens = tokens + self.noise * torch.randn(tokens.shape, generator=generator)
+            tokens = tokens + self.noise * torch.randn(tokens.shape, generator=generator).to(device)
         if self.dropout:
-            tokens = tokens * (torch.rand(tokens.shape, generator=generator) >= self.dropout)
+            kept = torch.rand(tokens.shape, generator=generator) >= self.dropout
+            tokens = tokens * kept.to(device)
         return tokens
-
-
-def pick_views(
-    positions: IntArray,
-    kinds: Sequence[str],
-    stored: dict[str, IntArray],
-    *,
-    seed: int,
-    step: int,
-) -> IntArray:
-    """(len(kinds), n): for each image, one of the stored views of each kind in turn.
-
-    stored: kind -> numbers of its views. No view is taken twice before all were taken once.
-    Ours: every (image, view) gets a random rank from a hash, so no draw depends on another.
-    """
-    picked = np.empty((len(kinds), len(positions)), dtype=np.int64)
-    for kind in set(kinds):
-        slots = [slot for slot, each in enumerate(kinds) if each == kind]
-        ranks = _hash(stored[kind], seed, step, positions[:, None], occurrences(positions)[:, None])
-        order = stored[kind][np.argsort(ranks, axis=1)]
-        picked[slots] = order[:, np.arange(len(slots)) % len(stored[kind])].T
-    return picked
-
-
-def occurrences(positions: IntArray) -> IntArray:
-    """(n,): how often the same image came before in this batch."""
-    order = np.argsort(positions, kind="stable")
-    new = np.r_[True, np.diff(positions[order]) != 0][: len(order)]
-    first = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    before = np.empty_like(order)
-    before[order] = np.arange(len(order)) - first
-    return before
-
-
-def _hash(*parts: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """Well-mixed bits of integers (arrays broadcast): the finalizer of SplitMix64, part by part."""
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    mixed = np.zeros((), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for part in parts:
-            bits = (mixed + golden) * golden + np.asarray(part).astype(np.uint64)
-            bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            mixed = np.asarray(bits ^ (bits >> np.uint64(31)))
-    return mixed
-
-
-def check_view(view: int, n_views: int) -> None:
-    """Refuse the number of a view that is not there."""
-    if not 0 <= view <= n_views:
-        raise UserError(
-            f"there is no view {view}; 0 is the test view, training views are 1..{n_views}"
-        )

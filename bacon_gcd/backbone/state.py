@@ -1,4 +1,4 @@
-"""State dicts out of files nobody vouches for: nothing inside such a file is ever executed."""
+"""State dicts out of files of unknown origin: nothing inside such a file is ever executed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ class Vectors(Backbone):
 
     def new_tail(self) -> VectorTail:
         """A fresh tail that changes nothing until it is trained."""
-        return VectorTail(self.feature_dim, generator=torch.Generator().manual_seed(self.seed))
+        generator = torch.Generator().manual_seed(self.seed)
+        return VectorTail(self.feature_dim, generator=generator).to(self.device)
 
 
 class VectorTail(nn.Module):
@@ -49,7 +50,7 @@ class VectorTail(nn.Module):
         super().__init__()
         with torch.device("meta"):  # leaves the global random numbers alone
             self.fc1, self.fc2 = nn.Linear(dim, dim), nn.Linear(dim, dim)
-        self.to_empty(device="cpu")
+        self.to_empty(device=generator.device)
         nn.init.normal_(self.fc1.weight, std=dim**-0.5, generator=generator)
         for zero in (self.fc1.bias, self.fc2.weight, self.fc2.bias):
             nn.init.zeros_(zero)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.base import Backbone, Device, device_or_default
 from bacon_gcd.backbone.state import check_state, state_digest
 from bacon_gcd.backbone.tail import EPS, Block, ChainedTail, FoldedTail, fold_tokens
 from bacon_gcd.config import UserError
@@ -94,7 +94,7 @@ class ViT(Backbone):
         image_size: int | None = None,
         tuned_blocks: int = 1,
         trunk_dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
+        device: Device = None,
     ) -> ViT:
         """The ViT whose weights are `state`, under timm's names.
 
@@ -105,9 +105,9 @@ class ViT(Backbone):
         with torch.device("meta"):  # no memory, no random numbers: every weight comes from `state`
             vit = cls(config, image_size=image_size or config.image_size, tuned_blocks=tuned_blocks)
         vit._load(state)
-        vit.to(device).requires_grad_(False).eval()
-        vit._place_positions()
-        if trunk_dtype == torch.bfloat16 and native_bfloat16(device):
+        vit.to(device_or_default(device)).requires_grad_(False).eval()
+        vit._fit_positions()
+        if trunk_dtype == torch.bfloat16 and native_bfloat16(vit.device):
             vit.trunk_dtype = torch.bfloat16
         vit.weights = state_digest(vit.state_dict())
         depends_on = (vit.image_size, tuned_blocks, str(vit.trunk_dtype))
@@ -124,7 +124,7 @@ class ViT(Backbone):
         }
         self.load_state_dict(at_least_float, assign=True)
 
-    def _place_positions(self) -> None:
+    def _fit_positions(self) -> None:
         """What is added to every image: CLS and registers as they are, positions on this grid."""
         n_cls = int(self.config.n_register == 0)
         prefix = self.cls_token + self.pos_embed[:, :1] if n_cls else self.cls_token
@@ -177,9 +177,9 @@ def resize_positions(positions: Tensor, grid: int, *, antialias: bool) -> Tensor
     return resized.flatten(2).mT.contiguous()
 
 
-def native_bfloat16(device: torch.device | str = "cpu") -> bool:
+def native_bfloat16(device: Device = None) -> bool:
     """Whether bfloat16 products run in hardware; emulated they are far slower than float32."""
-    kind = torch.device(device).type
+    kind = device_or_default(device).type
     if kind == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported") if kind == "cpu" else ()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.base import Backbone, Device
 from bacon_gcd.backbone.resnet import ResNet
 from bacon_gcd.backbone.state import StateError, read_state
 from bacon_gcd.backbone.vit import ViT, ViTConfig, native_bfloat16
@@ -122,7 +122,7 @@ def load_backbone(
     tuned: str = "block",
     weights: Path | None = None,
     trunk_dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
+    device: Device = None,
 ) -> Backbone:
     """The backbone of this name, from the file `weights` or the cache; never from the network.
 
@@ -146,13 +146,13 @@ def load_backbone(
         raise UserError(f"{path}: not {name}: {error}") from None
 
 
-def trunk_dtype(precision: str) -> torch.dtype:
+def trunk_dtype(precision: str, *, device: Device = None) -> torch.dtype:
     """The trunk's number type: float32, bfloat16, or auto, which is bfloat16 where it is native."""
     choose("trunk precision", precision, ("auto", "float32", "bfloat16"))
-    if precision == "bfloat16" and not native_bfloat16():
+    native = native_bfloat16(device)
+    if precision == "bfloat16" and not native:
         raise UserError("trunk precision 'bfloat16': this machine only emulates it; use float32")
-    lower = precision != "float32" and native_bfloat16()
-    return torch.bfloat16 if lower else torch.float32
+    return torch.bfloat16 if native and precision != "float32" else torch.float32
 
 
 def build(
@@ -162,7 +162,7 @@ def build(
     image_size: int,
     tuned: str = "block",
     trunk_dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
+    device: Device = None,
 ) -> Backbone:
     """The backbone of an entry with these weights."""
     if entry.vit is None:

@@ -57,7 +57,7 @@ def direct3x3(maps: Tensor, weight: Tensor, *, side: int) -> Tensor:
 
 def frozen3x3(maps: Tensor, kernels: Tensor, *, side: int) -> Tensor:
     """The same without gradient, with `kernels_at_points(weight)` computed once and for all."""
-    at = _transforms(side, maps.dtype)
+    at = _transforms(side, maps.dtype, maps.device)
     result = maps.new_empty(*maps.shape[:2], kernels.shape[1])
     _from_points(at.outputs, _to_points(at.inputs, maps) @ kernels.mT, into=result, add=False)
     return result
@@ -65,7 +65,7 @@ def frozen3x3(maps: Tensor, kernels: Tensor, *, side: int) -> Tensor:
 
 def kernels_at_points(weight: Tensor, *, side: int) -> Tensor:
     """(C_out, C_in, 3, 3) weights to their (P, C_out, C_in) values at the points of such maps."""
-    taps = _transforms(side, weight.dtype).taps
+    taps = _transforms(side, weight.dtype, weight.device).taps
     return (taps @ weight.reshape(-1, TAPS * TAPS).T).view(-1, *weight.shape[:2])
 
 
@@ -74,7 +74,7 @@ class _Winograd(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, maps: Tensor, weight: Tensor, side: int) -> Tensor:
-        at = _transforms(side, maps.dtype)
+        at = _transforms(side, maps.dtype, maps.device)
         taps = weight.reshape(-1, TAPS * TAPS).T.contiguous()
         kernels = []
         result = maps.new_empty(*maps.shape[:2], len(weight))
@@ -93,7 +93,7 @@ class _Winograd(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         maps, weight, *kernels = ctx.saved_tensors
-        at = _transforms(ctx.side, maps.dtype)
+        at = _transforms(ctx.side, maps.dtype, maps.device)
         wants_maps, wants_weight, _ = ctx.needs_input_grad
         grad = gradients[0].contiguous()
         grad_maps = torch.empty_like(maps) if wants_maps else None
@@ -161,11 +161,11 @@ def tile_of(side: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _transforms(side: int, dtype: torch.dtype) -> _Transforms:
+def _transforms(side: int, dtype: torch.dtype, device: torch.device) -> _Transforms:
     """The transforms of a side x side map cut in tiles of outputs."""
     tile = tile_of(side)
     n_tiles, span = -(-side // tile), tile + TAPS - 1
-    with torch.device("cpu"):
+    with device:
         of_inputs, of_outputs, of_taps = _on_a_line(tile)
         inputs = torch.zeros(n_tiles, span, n_tiles * tile + TAPS - 1, dtype=torch.float64)
         outputs = torch.zeros(n_tiles, span, n_tiles * tile, dtype=torch.float64)

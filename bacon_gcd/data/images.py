@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 from collections import Counter
@@ -43,6 +42,7 @@ from bacon_gcd.data.pixels import (
     FileSource,
     IntArray,
     PixelSource,
+    array_hash,
     check_files,
 )
 from bacon_gcd.system.files import digest
@@ -109,6 +109,13 @@ class ImageTable:
     def image(self, row: int) -> Image.Image:
         """Open one image: RGB, upright, cut to its box."""
         return self.source.image(row)
+
+    def checked_image(self, row: int) -> Image.Image:
+        """The same; refused if its bytes are no longer those that `contents` tells of."""
+        image, sha256 = self.source.read(row)
+        if sha256 != self.contents[row]:
+            raise UserError(f"{self.ids[row]}: changed since the images were listed; start again")
+        return image
 
     def rows(self, split: str) -> IntArray:
         """Positions of the images of one split."""
@@ -315,7 +322,7 @@ def from_arrays(
         splits=splits,
         class_names=names,
         source=ArraySource(images, np.arange(len(images))),
-        contents=tuple(_array_hash(image) for image in images),
+        contents=tuple(array_hash(image) for image in images),
     )
 
 
@@ -323,10 +330,6 @@ def _numbered(splits: Sequence[str]) -> tuple[str, ...]:
     """train/000000, train/000001, ...: the position inside the split."""
     counters = {split: itertools.count() for split in set(splits)}
     return tuple(f"{split}/{next(counters[split]):06d}" for split in splits)
-
-
-def _array_hash(image: ByteArray) -> str:
-    return hashlib.sha256(f"{image.shape}".encode() + image.tobytes()).hexdigest()
 
 
 def read_npz(path: str | Path) -> ImageTable:

@@ -32,6 +32,10 @@ class JoinedSource:
         """RGB image of one row."""
         return self.parts[int(self.part_of[row])].image(int(self.index[row]))
 
+    def read(self, row: int) -> tuple[Image.Image, str]:
+        """The same, and the hash of the bytes it was decoded from."""
+        return self.parts[int(self.part_of[row])].read(int(self.index[row]))
+
     def take(self, rows: IntArray) -> JoinedSource:
         """The same source with these rows only, in this order."""
         return JoinedSource(self.parts, self.part_of[rows], self.index[rows])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -266,6 +266,10 @@ class PixelSource(Protocol):
         """RGB image of one row."""
         ...
 
+    def read(self, row: int) -> tuple[Image.Image, str]:
+        """The same, and the sha256 of the very bytes it was decoded from."""
+        ...
+
     def take(self, rows: IntArray) -> PixelSource:
         """The same source with these rows only, in this order."""
         ...
@@ -284,13 +288,18 @@ class FileSource:
 
     def image(self, row: int) -> Image.Image:
         """Decode one file and cut its box."""
+        return self.read(row)[0]
+
+    def read(self, row: int) -> tuple[Image.Image, str]:
+        """The same, and the sha256 of the very bytes it was decoded from."""
         path, box = self.root / self.files[row], self.boxes[row]
         try:
             with _open(path) as file:
-                image = decode(file)
+                data = file.read()
+            image = decode(BytesIO(data))
         except Exception as error:  # sound when it was checked, so it changed during the run
             raise UserError(f"{path} can no longer be used: {_reason(path, error)}") from error
-        return image if box is None else box.cut(image)
+        return image if box is None else box.cut(image), hashlib.sha256(data).hexdigest()
 
     def take(self, rows: IntArray) -> FileSource:
         """The same source with these rows only, in this order."""
@@ -314,6 +323,16 @@ class ArraySource:
         """One array as an image."""
         return Image.fromarray(self.pixels[self.index[row]]).convert("RGB")
 
+    def read(self, row: int) -> tuple[Image.Image, str]:
+        """The same, and the hash of its pixels."""
+        pixels = self.pixels[self.index[row]].copy()
+        return Image.fromarray(pixels).convert("RGB"), array_hash(pixels)
+
     def take(self, rows: IntArray) -> ArraySource:
         """The same source with these rows only, in this order."""
         return ArraySource(self.pixels, self.index[rows])
+
+
+def array_hash(image: ByteArray) -> str:
+    """sha256 of the shape and the pixels."""
+    return hashlib.sha256(f"{image.shape}".encode() + image.tobytes()).hexdigest()

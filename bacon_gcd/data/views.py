@@ -113,13 +113,14 @@ def render_views(
     return np.stack(views)
 
 
-def normalize(pixels: Tensor) -> Tensor:
+def normalize(
+    pixels: Tensor, *, mean: tuple[float, ...] = MEAN, std: tuple[float, ...] = STD
+) -> Tensor:
     """(N, S, S, 3) bytes to (N, 3, S, S) values: to [0, 1], minus the mean, by the deviation."""
     channels_first = pixels.permute(0, 3, 1, 2)
     values = channels_first.to(torch.float32, memory_format=torch.contiguous_format)
-    mean = torch.tensor(MEAN, device=pixels.device).view(3, 1, 1)
-    std = torch.tensor(STD, device=pixels.device).view(3, 1, 1)
-    return values.div_(255).sub_(mean).div_(std)
+    color = [torch.tensor(each, device=pixels.device).view(3, 1, 1) for each in (mean, std)]
+    return values.div_(255).sub_(color[0]).div_(color[1])
 
 
 def view_generator(seed: int, image_key: str | int, kind: str, view: int) -> np.random.Generator:

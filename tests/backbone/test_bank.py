@@ -156,7 +156,7 @@ def test_corrected_labels_keep_the_bank_and_changed_pixels_do_not(tmp_path):
     other[2] = 255
     assert computed(other, [0, 1, -1]) == 0  # the changed image is not in this bank
     other[1] = 255
-    assert computed(other, [0, 1, -1]) == 4
+    assert computed(other, [0, 1, -1]) == 2  # two views of the one that changed
 
 
 CHILD = """
@@ -349,10 +349,131 @@ def test_an_image_that_becomes_unreadable_is_named_and_finished_chunks_are_kept(
     assert finished_chunks(tmp_path / "banks") == 4
 
 
+def photo_folder(folder, numbers):
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        pixels = np.random.default_rng(number).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
+    return read_images(folder)
+
+
+def test_an_image_replaced_while_it_is_embedded_is_refused_and_not_stored(tmp_path):
+    table = photo_folder(tmp_path / "images", range(4))
+    shutil.copy(tmp_path / "images" / "03.png", tmp_path / "images" / "02.png")
+    options = {"n_views": 1, "folder": tmp_path / "banks", "chunk": 1}
+    with pytest.raises(UserError, match=r"02\.png: changed") as refused:
+        build_bank(table, np.arange(4), TinyBackbone(), **options)
+    one_line(refused)
+    assert finished_chunks(tmp_path / "banks") == 4  # two images in two views
+    again = read_images(tmp_path / "images")
+    bank = build_bank(again, np.arange(4), TinyBackbone(), **options)
+    assert torch.equal(bank.test([2]), bank.test([3]))
+
+
+def test_an_array_that_is_written_to_while_it_is_embedded_is_refused(tmp_path):
+    pixels = np.zeros((3, 20, 20, 3), dtype=np.uint8)
+    table = from_arrays(pixels)
+    pixels[1] = 7
+    with pytest.raises(UserError, match="train/000001: changed"):
+        build_bank(table, np.arange(3), TinyBackbone(), n_views=0, folder=tmp_path)
+
+
+@pytest.mark.parametrize("n_views", [0, 2])
+def test_adding_one_image_computes_one_image(tmp_path, n_views):
+    options = {"n_views": n_views, "folder": tmp_path / "banks", "chunk": 4}
+    table = photo_folder(tmp_path / "images", [1, 2, 3, 5, 6, 7, 8])
+    build_bank(table, np.arange(7), TinyBackbone(), **options)
+    table, backbone = photo_folder(tmp_path / "images", [4]), TinyBackbone()
+    grown = build_bank(table, np.arange(8), backbone, **options)
+    assert backbone.n_images == grown.n_computed == 1 + n_views
+    grown.verify()
+    fresh = build_bank(table, np.arange(8), TinyBackbone(), **options | {"folder": tmp_path / "b"})
+    for view in range(n_views + 1):
+        copied, computed = (bank.stored_view(np.arange(8), view) for bank in (grown, fresh))
+        torch.testing.assert_close(copied, computed, rtol=1e-3, atol=1e-4)
+
+
+def test_a_subset_and_another_order_compute_nothing_and_a_renamed_image_its_training_views(
+    tmp_path,
+):
+    table, options = photo_folder(tmp_path / "images", range(6)), {"folder": tmp_path / "banks"}
+    whole = build_bank(table, np.arange(6), TinyBackbone(), n_views=1, **options)
+    rows = np.array([4, 1, 5])
+    part = build_bank(table, rows, TinyBackbone(), n_views=1, **options)
+    assert part.n_computed == 0
+    for view in (0, 1):
+        assert torch.equal(part.stored_view([0, 1, 2], view), whole.stored_view(rows, view))
+    (tmp_path / "images" / "00.png").rename(tmp_path / "images" / "new.png")
+    renamed = read_images(tmp_path / "images")
+    # The random numbers of a training view are drawn from the image's name.
+    assert build_bank(renamed, np.arange(6), TinyBackbone(), n_views=1, **options).n_computed == 1
+
+
+def test_two_boxes_of_one_file_are_two_images(tmp_path):
+    photo_folder(tmp_path / "images", [1])
+    header, left = "file_name,label,x,y,width,height", "01.png,,0,0,10,20"
+    (tmp_path / "images" / "boxes.csv").write_text(f"{header}\n{left}\n")
+    options = {"n_views": 0, "folder": tmp_path / "banks"}
+    build_bank(read_images(tmp_path / "images" / "boxes.csv"), [0], TinyBackbone(), **options)
+    (tmp_path / "images" / "boxes.csv").write_text(f"{header}\n{left}\n01.png,,10,0,10,20\n")
+    table = read_images(tmp_path / "images" / "boxes.csv")
+    bank = build_bank(table, [0, 1], TinyBackbone(), **options)
+    assert bank.n_computed == 1
+    assert not torch.equal(bank.test([0]), bank.test([1]))
+
+
+@pytest.mark.parametrize("what", ["missing", "changed", "no journal", "other format", "no rows"])
+def test_rows_of_a_damaged_bank_are_computed_again(tmp_path, what):
+    bank = build(tmp_path, n_images=9, n_views=2)
+    if what == "no rows":
+        (bank.folder / "rows.npy").write_bytes(b"nothing")
+    else:
+        damage(bank, what)
+    build(tmp_path, n_images=10, n_views=2).verify()
+
+
+def test_tokens_of_another_trunk_are_never_copied(tmp_path):
+    build(tmp_path, n_images=9)
+    other = TinyBackbone()
+    other.mean = (0.5, 0.5, 0.5)
+    assert build(tmp_path, backbone=other).n_computed == 4 * N
+
+
+def test_pixels_are_normalized_as_the_backbone_says(tmp_path):
+    plain, shifted = TinyBackbone(), TinyBackbone()
+    plain.mean, plain.std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    shifted.mean, shifted.std = (0.5, 0.25, 0.0), (0.5, 0.5, 0.25)
+    banks = [build(tmp_path, backbone=each, n_views=0) for each in (plain, shifted)]
+    assert banks[0].key != banks[1].key
+    fresh = FreshTokens(tiny_table(), np.arange(N), shifted, ViewSettings("weak", SIZE))
+    torch.testing.assert_close(fresh.test([3]), banks[1].test([3]), rtol=1e-3, atol=1e-3)
+    pixels = test_view(tiny_table().image(3), SIZE) * torch.tensor([0.229, 0.224, 0.225]).view(
+        3, 1, 1
+    ) + torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
+    mean, std = (torch.tensor(each).view(3, 1, 1) for each in (shifted.mean, shifted.std))
+    expected = shifted.trunk(((pixels - mean) / std)[None])
+    torch.testing.assert_close(banks[1].test([3]), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_sources_hand_out_tokens_on_the_device_they_were_given(tmp_path):
+    bank = build(tmp_path, n_views=1, device="meta")
+    weak = ViewSettings("weak", SIZE)
+    every = [
+        bank,
+        FreshTokens(tiny_table(), np.arange(N), TinyBackbone(), weak, device="meta"),
+        FreshTokens(tiny_table(), np.arange(N), TinyBackbone(), weak, stored=bank),
+        ReadyTokens(np.zeros((N, 4, 2, 2)), device="meta"),
+    ]
+    found = [(s.test([1]).device.type, s.batch([1], ["weak"], seed=0, step=0)) for s in every[:2]]
+    assert [(kind, batch.device.type) for kind, batch in found] == [("meta", "meta")] * 2
+    assert every[3].test([1]).device.type == "meta"
+    assert every[2].device == TinyBackbone().device
+
+
 def test_views_are_made_while_the_trunk_is_busy(tmp_path, monkeypatch):
     table, busy = tiny_table(200), threading.Event()
     overlaps = []
-    real = type(table).image
+    real = type(table).checked_image
 
     def watched(self, row):
         overlaps.append(busy.is_set())
@@ -366,7 +487,7 @@ def test_views_are_made_while_the_trunk_is_busy(tmp_path, monkeypatch):
             busy.clear()
             return super().trunk(images)
 
-    monkeypatch.setattr(type(table), "image", watched)
+    monkeypatch.setattr(type(table), "checked_image", watched)
     build_bank(table, np.arange(200), Slow(), n_views=1, folder=tmp_path, workers=1)
     assert np.mean(overlaps) > 0.2
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from bacon_gcd.backbone import resnet as resnet_room
+from bacon_gcd.backbone import resnet as resnet_module
 from bacon_gcd.backbone.resnet import CONFIGS, ResNet, expected_shapes
 from bacon_gcd.backbone.resnet_tail import PlainResNetTail, ResNetTail
 from bacon_gcd.config import UserError
@@ -40,12 +40,12 @@ def test_trunk_and_tail_are_the_whole_network(states, name, size, tune):
 @pytest.mark.parametrize(("name", "size"), [("resnet18", 128), ("resnet18", 224), ("resnet50", 96)])
 def test_fast_and_plain_tail_agree_in_features_and_every_gradient(states, name, size, tune):
     resnet = ResNet.from_state(f"{name}.x", states[name], image_size=size, tune=tune)
-    twins = [kind(resnet.tail_state, side=resnet.side) for kind in (ResNetTail, PlainResNetTail)]
+    both = [kind(resnet.tail_state, side=resnet.side) for kind in (ResNetTail, PlainResNetTail)]
     generator = torch.Generator().manual_seed(2)
     tokens = torch.randn(3, *resnet.token_shape, generator=generator, dtype=torch.float64)
     weights = torch.randn(3, resnet.feature_dim, generator=generator, dtype=torch.float64)
     gradients = []
-    for tail in twins:
+    for tail in both:
         features = tail.double()(tokens)
         (features * weights).sum().backward()
         gradients.append({n: p.grad for n, p in tail.named_parameters()} | {"": features.detach()})
@@ -94,7 +94,7 @@ def test_the_trunk_has_nothing_to_train_and_gives_no_gradient(states):
 
 
 def test_images_do_not_depend_on_their_neighbors(states, monkeypatch):
-    monkeypatch.setattr(resnet_room, "PIECE", 2)
+    monkeypatch.setattr(resnet_module, "PIECE", 2)
     resnet = ResNet.from_state("resnet18.x", states["resnet18"], image_size=96)
     images = pictures(5, 96)
     together = resnet.trunk(images)
@@ -131,9 +131,9 @@ def test_the_hash_tells_weights_size_and_cut_apart_and_nothing_else(states):
 
 def test_bfloat16_is_used_only_where_the_processor_has_it(states, monkeypatch):
     options = {"image_size": 64, "trunk_dtype": torch.bfloat16}
-    monkeypatch.setattr(resnet_room, "native_bfloat16", lambda _: False)
+    monkeypatch.setattr(resnet_module, "native_bfloat16", lambda _: False)
     without = ResNet.from_state("resnet18.x", states["resnet18"], **options)
-    monkeypatch.setattr(resnet_room, "native_bfloat16", lambda _: True)
+    monkeypatch.setattr(resnet_module, "native_bfloat16", lambda _: True)
     with_it = ResNet.from_state("resnet18.x", states["resnet18"], **options)
     assert without.trunk_dtype == torch.float32
     assert with_it.trunk_dtype == torch.bfloat16
@@ -165,3 +165,13 @@ def test_the_number_of_parameters_is_the_published_one(name, count):
     shapes = expected_shapes(CONFIGS[name])
     trained = [shape for key, shape in shapes.items() if "running" not in key]
     assert sum(torch.Size(shape).numel() for shape in trained) == count
+
+
+def test_an_image_has_the_same_tokens_alone_and_among_others(states):
+    """To the last bit: stored rows are copied from set to set."""
+    resnet = ResNet.from_state("resnet18.x", states["resnet18"], image_size=128)
+    images = pictures(16, 128)
+    together = resnet.trunk(images)
+    for n in (1, 2, 3):
+        assert torch.equal(resnet.trunk(images[:n]), together[:n])
+    assert resnet.trunk(images[:0]).shape == (0, *resnet.token_shape)

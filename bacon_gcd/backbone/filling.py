@@ -1,0 +1,129 @@
+"""Filling a bank: what is neither finished nor in another bank goes through the trunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.journal import HalfArray, Journal
+from bacon_gcd.backbone.rendering import PIECE, IntArray, ahead, render_images, trunk_tokens
+from bacon_gcd.backbone.reuse import Copies, other_banks, row_hashes, write_rows
+from bacon_gcd.config import UserError
+from bacon_gcd.data.images import ImageTable
+from bacon_gcd.data.views import PixelArray, ViewSettings
+from bacon_gcd.system.files import digest
+from bacon_gcd.system.progress import progress
+
+
+@dataclass(frozen=True)
+class StoredView:
+    """One view of every image, and the name of its file."""
+
+    settings: ViewSettings
+    number: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Kind, what else the pixels depend on, and the number."""
+        seed = 0 if self.settings.kind == "test" else self.seed
+        return f"{self.settings.kind}-{digest(asdict(self.settings), seed)[:8]}-{self.number:02d}"
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Images that go through the trunk together, and the views they lack."""
+
+    positions: IntArray
+    views: Sequence[StoredView]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """An unfinished chunk: it is written as a whole when its pieces are computed."""
+
+    number: int
+    views: Sequence[StoredView]
+    pieces: Sequence[Piece]
+
+
+def fill(
+    journal: Journal,
+    views: Sequence[StoredView],
+    table: ImageTable,
+    rows: IntArray,
+    backbone: Backbone,
+    workers: int,
+) -> int:
+    """Copy or compute every unfinished chunk; how many views of images were computed."""
+    journal.check([view.name for view in views])
+    hashes = row_hashes(table, rows)
+    write_rows(journal.folder, hashes)
+    banks = other_banks(journal)
+    copies = {view.name: Copies(view.name, hashes, banks) for view in views}
+    chunks = plan(journal, views, copies)
+    pieces = [piece for chunk in chunks for piece in chunk.pieces]
+
+    def render(piece: Piece) -> PixelArray:
+        wanted = [(view.settings, view.number) for view in piece.views]
+        part = rows[piece.positions]
+        return render_images(table, part, [wanted] * len(part), seed=views[0].seed)
+
+    with (
+        closing(ahead(render, pieces, workers=workers)) as rendered,
+        progress("embedding", sum(len(piece.positions) for piece in pieces)) as advance,
+    ):
+        for chunk in chunks:
+            span = journal.span(chunk.number)
+            tokens = {v.name: copies[v.name].read(span, journal.token_shape) for v in chunk.views}
+            for piece in chunk.pieces:
+                for view, images in zip(piece.views, next(rendered), strict=True):
+                    half = as_half(trunk_tokens(backbone, images), backbone)
+                    tokens[view.name][piece.positions - span.start] = half
+                advance(len(piece.positions), note=f"{len(piece.views)} views each")
+            journal.write(chunk.number, tokens)
+    return sum(len(piece.positions) * len(piece.views) for piece in pieces)
+
+
+def plan(
+    journal: Journal, views: Sequence[StoredView], copies: Mapping[str, Copies]
+) -> list[Chunk]:
+    """The unfinished chunks in order. Pieces never cross chunks: the trunk sees the same batches
+    whether or not the work was interrupted, so the bytes are the same too.
+    """
+    chunks = []
+    for number in range(journal.n_chunks):
+        missing = [view for view in views if not journal.done(view.name, number)]
+        if missing:
+            chunks.append(Chunk(number, missing, _pieces(journal.span(number), missing, copies)))
+    return chunks
+
+
+def _pieces(span: range, views: Sequence[StoredView], copies: Mapping[str, Copies]) -> list[Piece]:
+    """What must be computed; views that lack the same images are made together."""
+    together: dict[tuple[int, ...], list[StoredView]] = {}
+    lacking = {view.name: copies[view.name].lacking(span) for view in views}
+    for view in views:
+        together.setdefault(tuple(lacking[view.name].tolist()), []).append(view)
+    return [
+        Piece(lacking[group[0].name][start : start + PIECE], group)
+        for group in together.values()
+        for start in range(0, len(lacking[group[0].name]), PIECE)
+    ]
+
+
+def as_half(tokens: Tensor, backbone: Backbone) -> HalfArray:
+    """Tokens in the stored type; a value that fp16 cannot hold is refused, not made infinite."""
+    if tuple(tokens.shape[1:]) != tuple(backbone.token_shape):
+        found = tuple(tokens.shape[1:])
+        raise ValueError(f"{backbone.name} promised tokens {backbone.token_shape}, gave {found}")
+    half = tokens.half()
+    if not torch.isfinite(half).all():
+        raise UserError(f"{backbone.name}: its tokens are not finite or too large for fp16")
+    array: HalfArray = half.numpy(force=True)
+    return array
