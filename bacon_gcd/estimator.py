@@ -38,10 +38,12 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
     Args:
         method: see `bacon methods`.
         n_classes: known and novel together; None estimates it from the labels.
-        backbone: catalogue name for images; 2-D arrays of vectors need none.
+        backbone: catalogue name, hf:NAME_OR_FOLDER or timm:NAME for images; 2-D arrays of vectors
+            need none.
         preset: of the method; None takes its first.
         epochs: length of training.
-        image_size, views: how images are seen; `views` are stored per image.
+        image_size: side of the images in pixels; None takes the backbone's own.
+        views: training views that are stored per image.
         batch_size, learning_rate: None takes the method's own.
         settings: changes to the method's settings, e.g. {"alpha": 0.8}.
         random_state: decides everything that is drawn.
@@ -62,7 +64,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         backbone: str = "resnet18.pypi_in1k",
         preset: str | None = None,
         epochs: int = 30,
-        image_size: int = 128,
+        image_size: int | None = None,
         views: int = 4,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -184,7 +186,6 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
             backbone,
             n_views=self.views,
             strong_views=self.views if strong else 0,
-            settings=ViewSettings(kind="weak", image_size=self.image_size),
             seed=self.random_state,
         )
         own = [table.class_names[c] if c >= 0 else -1 for c in table.labels]

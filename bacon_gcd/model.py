@@ -19,7 +19,7 @@ from bacon_gcd import __version__
 from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import CATALOGUE, load_backbone
+from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.classes.assign import choose_side, fits_nowhere
 from bacon_gcd.config import UserError, checked_as, settings_from
 from bacon_gcd.data.images import ImageTable
@@ -202,14 +202,16 @@ def backbone_from(facts: Mapping[str, Any]) -> Backbone:
     """The backbone a model was trained on, checked by its weights; precision may differ."""
     if facts["name"] == "vectors":
         return Vectors(facts["feature_dim"])
-    if facts["name"] not in CATALOGUE:
-        raise UserError(f"backbone {facts['name']!r} is not in the catalogue")
     found = load_backbone(facts["name"], image_size=facts["image_size"], tuned=facts["tuned"])
     if found.weights != facts["weights"]:
         raise UserError(
             f"backbone {facts['name']}: weights differ from those the model was trained on "
             f"({found.weights} instead of {facts['weights']})"
         )
+    for part in ("mean", "std"):
+        ours, theirs = list(getattr(found, part)), facts.get(part)
+        if theirs not in (None, ours):  # None: a model of an earlier version
+            raise UserError(f"backbone {facts['name']}: {part} is {ours}; the model has {theirs}")
     return found
 
 
@@ -221,6 +223,8 @@ def describe_backbone(backbone: Backbone, *, tuned: str) -> dict[str, Any]:
         "tuned": tuned,
         "feature_dim": backbone.feature_dim,
         "weights": backbone.weights,
+        "mean": list(backbone.mean),
+        "std": list(backbone.std),
     }
 
 

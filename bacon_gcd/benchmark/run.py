@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bacon_gcd.backbone.weights import CATALOGUE
+from bacon_gcd.backbone.weights import find
 from bacon_gcd.benchmark.evaluation import (
     count_error,
     evaluate,
@@ -242,7 +242,8 @@ def result_of(method: Method, bench: Workbench, *, seconds: float) -> dict[str, 
         "identity": bench.identity(),
         "backbone": {
             "name": s.backbone,
-            "trained_with_labels": CATALOGUE[s.backbone].supervised,
+            "trained_with_labels": find(s.backbone).supervised,
+            "image_size": s.image_size,
         },
         "class_counts": {
             "estimated": None if counts is None else np.round(counts.numpy(), 3).tolist(),

@@ -19,7 +19,7 @@ from torch import Tensor
 from bacon_gcd import __version__
 from bacon_gcd.backbone.bank import FreshTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
-from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
+from bacon_gcd.backbone.weights import full_name, load_backbone, own_image_size, trunk_dtype
 from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
 from bacon_gcd.data.datasets import find_dataset, load_dataset
 from bacon_gcd.data.images import ImageTable
@@ -44,7 +44,8 @@ class RunSettings:
     preset: str | None = None
     """None: the method's first; `resolve` puts its name here."""
     backbone: str = "resnet18.pypi_in1k"
-    image_size: int = 128
+    image_size: int | None = None
+    """None: the backbone's own; `resolve` puts it here."""
     tuned: str = "block"
     trunk: str = "auto"
     """Precision of the frozen trunk: float32, bfloat16, or auto: bfloat16 where it is native."""
@@ -98,6 +99,8 @@ def resolve(
     return dataclasses.replace(
         settings,
         preset=preset,
+        backbone=full_name(settings.backbone),
+        image_size=settings.image_size or own_image_size(settings.backbone),
         trunk=str(trunk_dtype(settings.trunk)).removeprefix("torch."),
         split=dataclasses.replace(settings.split, dataset=settings.dataset),
         recipe=recipe_for(settings.method, preset=preset, changes=recipe),
@@ -144,7 +147,7 @@ class Workbench:
     @cached_property
     def train_source(self) -> TokenSource:
         """Tokens of the training images: stored views, or new ones at every step."""
-        views, size = self.settings.views, self.settings.image_size
+        views, size = self.settings.views, self.backbone.image_size
         rows, weak = self.split.train, ViewSettings(kind="weak", image_size=size)
         strong = "strong" in METHODS[self.settings.method].method.views
         if views == FRESH:

@@ -43,7 +43,9 @@ RunSeed = Annotated[
     int, typer.Option("--seed", min=0, max=MAX_SEED, help="Decides everything that is drawn.")
 ]
 Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images.")]
-ImageSide = Annotated[int, typer.Option(min=1, help="Side of the images, in pixels.")]
+ImageSide = Annotated[
+    int | None, typer.Option(min=1, help="Side of the images, in pixels; the backbone's own.")
+]
 TunedPart = Annotated[str, typer.Option(help="What is trained of the backbone: block, conv, ...")]
 LabelTable = Annotated[
     Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")

@@ -91,14 +91,14 @@ def embed(
     source: Annotated[
         str, typer.Argument(help="Folder, table (CSV, JSONL, parquet), .npz, or a dataset's name.")
     ],
-    backbone: Annotated[str, typer.Option(help="A name of bacon weights list.")] = (
+    backbone: Annotated[str, typer.Option(help="See: bacon weights list; or hf:, timm:.")] = (
         "resnet18.pypi_in1k"
     ),
     views: Annotated[int, typer.Option(min=0, help="Training views to store per image.")] = 4,
     strong_views: Annotated[
         int, typer.Option(min=0, help="Strong views to store too (for ABC and DARP).")
     ] = 0,
-    image_size: ImageSide = 128,
+    image_size: ImageSide = None,
     tuned: TunedPart = "block",
     trunk: TrunkPrecision = "auto",
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Which views are drawn.")] = 0,

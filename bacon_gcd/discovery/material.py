@@ -14,7 +14,7 @@ from torch import Tensor
 from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import CATALOGUE, best_cached, cached, load_backbone
+from bacon_gcd.backbone.weights import CATALOGUE, best_cached, cached, find, load_backbone
 from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable, read_images
@@ -84,18 +84,18 @@ def known_classes(table: ImageTable) -> tuple[IntArray, tuple[str, ...]]:
 
 def pick_backbone(name: str) -> str:
     """The name itself, or the best one in the cache; nothing is downloaded."""
-    return best_cached() if name == AUTO else choose("backbone", name, CATALOGUE)
+    return best_cached() if name == AUTO else find(name).name
 
 
 def better_backbone(name: str) -> str | None:
     """The best backbone before this one in the catalogue, if it is not in the cache."""
     first = next(iter(CATALOGUE))
-    return None if name in (first, "vectors") or cached(first) else first
+    return None if name in (first, "vectors") or name not in CATALOGUE or cached(first) else first
 
 
 def open_backbone(name: str) -> tuple[Backbone, str]:
     """The backbone, and how much of it is trained: little of a ResNet, a block of a ViT."""
-    tuned = "conv" if CATALOGUE[name].vit is None else "block"
+    tuned = find(name).quick_part
     return load_backbone(name, tuned=tuned), tuned
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from bacon_gcd.backbone.weights import CATALOGUE
+from bacon_gcd.backbone.weights import find as find_weights
 from bacon_gcd.classes.assign import sort_images
 from bacon_gcd.classes.calibration import hold_out
 from bacon_gcd.classes.centroids import settle
@@ -205,19 +205,20 @@ def gather(
         tell(_time(material.backbone, effort, len(table)))
         return dataclasses.replace(settings, backbone="vectors", views=0), material
     name = pick_backbone(asked.backbone)
-    tell(_backbone_line(name))
     backbone, tuned = open_backbone(name)
+    tell(_backbone_line(name, backbone.image_size))
     tell(_time(backbone, effort, len(table)))
     material = from_images(
         table, backbone, tuned, views=effort.views, seed=asked.seed, workers=workers
     )
-    return dataclasses.replace(settings, backbone=name), material
+    size = backbone.image_size
+    return dataclasses.replace(settings, backbone=backbone.name, image_size=size), material
 
 
-def _backbone_line(name: str) -> str:
+def _backbone_line(name: str, image_size: int) -> str:
     better = better_backbone(name)
     hint = f"; a better one comes with: bacon weights get {better}" if better else ""
-    return f"backbone {name} ({CATALOGUE[name].trained_on}){hint}"
+    return f"backbone {name} at {image_size} px ({find_weights(name).trained_on}){hint}"
 
 
 def _time(backbone: Any, effort: Effort, n_images: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from bacon_gcd.backbone.weights import CATALOGUE
+from bacon_gcd.backbone.weights import find
 from bacon_gcd.classes.assign import Sorted
 from bacon_gcd.classes.calibration import Reliability
 from bacon_gcd.classes.number import ClassNumber
@@ -51,6 +51,8 @@ class DiscoverSettings:
     threshold: float | None = None
     """Of the probability from which an image is known; None: its likeliest class decides."""
     backbone: str = AUTO
+    image_size: int | None = None
+    """Side of the images as the backbone sees them, in pixels."""
     effort: str = "normal"
     seed: int = 0
     views: int = 0
@@ -233,7 +235,7 @@ def report_data(
 
 def notes(settings: DiscoverSettings, found: Found) -> list[str]:
     """What a reader of the result must know."""
-    number, entry = found.number, CATALOGUE[settings.backbone]
+    number, entry = found.number, find(settings.backbone)
     told = [_number_note(settings, number), f"{found.material.table.summary()}."]
     if not settings.update:
         told.append(_reliability_note(found.reliability))

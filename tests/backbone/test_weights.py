@@ -392,7 +392,7 @@ def test_the_hub_is_asked_for_timms_file(monkeypatch, tmp_path, tiny_state, cach
         hf_hub_download=download, constants=types.SimpleNamespace(ENDPOINT="")
     )
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    monkeypatch.setattr(fetch, "_look_up", lambda _: None)
+    monkeypatch.setattr("bacon_gcd.backbone.hub._look_up", lambda _: None)
     assert get("tiny.dino")["source"] == "hub"
     assert cached("tiny.dino") == cache / "tiny.dino.safetensors"
 

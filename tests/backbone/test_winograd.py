@@ -80,7 +80,7 @@ def test_pieces_of_points_and_rows_change_nothing(piece, monkeypatch):
     maps, weight = example(7, 5, 4, 3)
     whole = values_and_gradients(fast, maps, weight, 7)
     monkeypatch.setattr(winograd, "PIECE_BYTES", piece)
-    groups = winograd._point_groups(winograd._transforms(7, weight.dtype), weight)
+    groups = winograd._point_groups(winograd._transforms(7, weight.dtype, weight.device), weight)
     assert len(groups) > 1 or piece == 20_000
     for mine, expected in zip(values_and_gradients(fast, maps, weight, 7), whole, strict=True):
         torch.testing.assert_close(mine, expected, rtol=1e-12, atol=1e-12)
