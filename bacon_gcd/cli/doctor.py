@@ -1,4 +1,4 @@
-"""What this machine offers: versions, device, threads, bf16, weights, disk, optional parts."""
+"""What this machine offers: versions, threads, bf16, weights, disk, optional parts."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from bacon_gcd.system.files import cache_dir
 # What needs it -> the module; none of them is required.
 OPTIONAL = {
     "weights from the hub": "huggingface_hub",
+    "backbones hf:NAME": "transformers",
+    "backbones timm:NAME": "timm",
     "TensorBoard logs": "tensorboard",
     "browser tests": "playwright",
 }
@@ -29,7 +31,8 @@ def examine() -> dict[str, Any]:
         "bacon_gcd": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "device": device(),
+        "device": "cpu",
+        "accelerator": accelerator(),
         "threads": torch.get_num_threads(),
         "bfloat16": "native" if native_bfloat16() else "emulated (slow, not used)",
         "cache": str(cache_dir()),
@@ -41,11 +44,11 @@ def examine() -> dict[str, Any]:
     }
 
 
-def device() -> str:
-    """The accelerator torch sees, or cpu."""
+def accelerator() -> str:
+    """What torch sees besides the processor; nothing is computed there so far."""
     if torch.cuda.is_available():
-        return f"cuda ({torch.cuda.get_device_name()})"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+        return f"cuda ({torch.cuda.get_device_name()}): not used yet"
+    return "mps: not used yet" if torch.backends.mps.is_available() else "none"
 
 
 def free_gigabytes(folder: Path) -> float:

@@ -405,7 +405,7 @@ def test_offline_the_file_and_its_place_are_named_in_one_line(monkeypatch, cache
         hf_hub_download=no_network, constants=types.SimpleNamespace(ENDPOINT="https://x")
     )
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    monkeypatch.setattr(fetch.socket, "getaddrinfo", no_network)
+    monkeypatch.setattr("socket.getaddrinfo", no_network)
     with pytest.raises(UserError) as error:
         get("tiny.dino")
     line = one_line(error)

@@ -47,6 +47,14 @@ def test_the_doctor_tells_what_it_finds():
     assert "optional parts" in runner.invoke(app, ["doctor"]).stdout
 
 
+def test_the_doctor_does_not_promise_an_accelerator(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Fast One")
+    facts = json.loads(runner.invoke(app, ["doctor", "--json"]).stdout)
+    assert facts["device"] == "cpu"
+    assert facts["accelerator"] == "cuda (Fast One): not used yet"
+
+
 def test_methods_are_listed_with_every_setting_explained():
     assert "bacon-s" in runner.invoke(app, ["methods"]).stdout
     shown = runner.invoke(app, ["methods", "bacon-s"]).stdout
