@@ -54,6 +54,16 @@ def network_of(kind: str):
         "convnext": lambda: t.ConvNextModel(
             t.ConvNextConfig(hidden_sizes=[8, 8, 16, DIM], depths=[1, 1, 1, 1], image_size=SIZE)
         ),
+        "swin": lambda: t.SwinModel(
+            t.SwinConfig(
+                image_size=SIZE,
+                patch_size=2,
+                embed_dim=DIM // 2,
+                depths=[1, 1],
+                num_heads=[1, 2],
+                window_size=4,
+            )
+        ),
         "bert": lambda: t.BertModel(t.BertConfig(**{k: TEXT[k] for k in list(TEXT)[:5]})),
     }
     with torch.random.fork_rng():

@@ -70,32 +70,39 @@ def kept_folder(name: str) -> Path:
 
 def folder_of(name: str) -> Path:
     """The folder that a name means: itself, or what was fetched under that name before."""
-    what = name.removeprefix(PREFIX)
-    if not what:
-        raise UserError(f"{name}: name a model of the Hugging Face hub or a folder after hf:")
-    found = next((f for f in (Path(what).expanduser(), kept_folder(name)) if f.is_dir()), None)
-    found = found.resolve() if found else _in_the_hubs_cache(what)
+    found = find_folder(name)
     if found is None:
-        get = f"; get it with: bacon weights get {name}" if _can_be_a_name(what) else ""
+        get = f"; get it with: bacon weights get {name}" if can_be_fetched(name) else ""
         raise UserError(f"{name}: no such folder, nor a model that was fetched before{get}")
     _refuse_incomplete(found)
     return found
 
 
-def _can_be_a_name(what: str) -> bool:
+def find_folder(name: str) -> Path | None:
+    """The same without a look into it; None if there is nothing."""
+    what = name.removeprefix(PREFIX)
+    if not what:
+        raise UserError(f"{name}: name a model of the Hugging Face hub or a folder after hf:")
+    folders = (Path(what).expanduser(), kept_folder(name))
+    found = next((folder.resolve() for folder in folders if folder.is_dir()), None)
+    return found or (_in_the_hubs_cache(what) if can_be_fetched(name) else None)
+
+
+def can_be_fetched(name: str) -> bool:
+    """Whether the name may be one of the hub's, OWNER/NAME, and not only a path."""
+    what = name.removeprefix(PREFIX)
     return what.count("/") <= 1 and not what.startswith(("/", ".", "~"))
 
 
 def _in_the_hubs_cache(what: str) -> Path | None:
     """What other programs fetched with the hub's own library; no network."""
-    if not _can_be_a_name(what):
-        return None
     try:
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(what, local_files_only=True))
+        folder = Path(snapshot_download(what, local_files_only=True))
     except Exception:  # no such library, no such model, or a name the hub would not allow
         return None
+    return folder if any(folder.glob("*.safetensors")) else None
 
 
 def _refuse_incomplete(folder: Path) -> None:

@@ -32,7 +32,7 @@ def hub_file(repository: str, file: str, folder: Path, *, name: str, by_hand: st
 def get_from_library(name: str) -> dict[str, Any]:
     """Download the model hf:NAME or timm:NAME unless it is here; the facts about it."""
     if library_of(name) == "hf":
-        if not _is_here(name):
+        if hf.find_folder(name) is None and hf.can_be_fetched(name):
             _get_hf(name)
     elif not timm_models.kept_file(name).is_file():
         _get_timm(name)
@@ -69,14 +69,6 @@ def verify_from_library(name: str) -> dict[str, Any]:
         "image_size": backbone.image_size,
         "source": "hub" if known else "put there by hand, no record",
     }
-
-
-def _is_here(name: str) -> bool:
-    try:
-        hf.folder_of(name)
-    except UserError:
-        return False
-    return True
 
 
 def _get_hf(name: str) -> None:

@@ -64,7 +64,7 @@ def _dino(name: str, size: ViTConfig) -> Weights:
 
 def _dinov2(name: str, size: ViTConfig) -> Weights:
     vit = replace(size, name=name, patch=14, pretrained_grid=37, layer_scale=True)
-    # 224 px, as in its authors' own evaluations; 518 px would cost seven times as much.
+    # 224 px, as in its authors' own evaluations; 518 px would cost about six times as much.
     return Weights(name, "LVD-142M, no labels (DINOv2)", False, "Apache-2.0", "hub", 224, vit)
 
 

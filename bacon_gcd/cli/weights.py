@@ -19,7 +19,7 @@ WeightsName = Annotated[
 
 @weights_app.command("list")
 def weights_list(json: JsonFlag = False) -> None:
-    """List the backbones, what they were trained on, and whether their weights are here.
+    """List the backbones, whether their weights are here, input size, license, training set.
 
     Example: bacon weights list
     """
@@ -29,7 +29,8 @@ def weights_list(json: JsonFlag = False) -> None:
     rows = [describe(find(name)) for name in (*CATALOGUE, *fetched_models())]
     width = max(len(row["name"]) for row in rows)
     lines = [
-        f"{row['name']:<{width}}  {row['status']:<12}  {row['license']:<12}  {row['trained_on']}"
+        f"{row['name']:<{width}}  {row['status']:<10}  {row['image_size'] or '-':>4}  "
+        f"{row['license']:<18}  {row['trained_on']}"
         for row in rows
     ]
     show({"weights": rows}, as_json=json, text="\n".join(lines))

@@ -39,7 +39,7 @@ except (ImportError, RuntimeError) as error:
 needs_transformers = pytest.mark.skipif(
     transformers is None, reason="transformers is not installed: pip install 'bacon-gcd[hf]'"
 )
-KINDS = ["dinov2", "dinov3", "vit", "clip vision", "clip", "siglip vision", "convnext"]
+KINDS = ["dinov2", "dinov3", "vit", "clip vision", "clip", "siglip vision", "convnext", "swin"]
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +140,8 @@ def test_a_model_checks_the_weights_and_the_preprocessing_of_its_backbone(tmp_pa
     facts = json.loads(json.dumps(describe_backbone(load_backbone(f"hf:{folder}"), tuned="block")))
     assert facts["name"] == f"hf:{folder}"
     assert backbone_from(facts).hash == load_backbone(f"hf:{folder}").hash
+    older = {key: value for key, value in facts.items() if key not in ("mean", "std")}
+    assert backbone_from(older).hash == backbone_from(facts).hash
     save_model(folder, image_mean=[0.0, 0.0, 0.0])
     with pytest.raises(UserError, match="mean is"):
         backbone_from(facts)
@@ -255,6 +257,8 @@ def test_only_the_whole_network_is_frozen_and_no_block_can_be_tuned(tmp_path):
     with pytest.raises(UserError, match="tuned 'conv'"):
         load_backbone(f"hf:{folder}", tuned="conv")
     assert find(f"hf:{folder}").quick_part == "block"
+    with pytest.raises(UserError, match="no such folder"):
+        get(f"hf:{tmp_path / 'nothing'}")  # a path: the hub is not asked
     with pytest.raises(UserError, match="are converted"):
         convert(f"hf:{folder}", folder / "model.safetensors")
 

@@ -1,6 +1,7 @@
 """Weights: found, checked, converted and loaded; nothing inside a foreign file ever runs."""
 
 import argparse
+import dataclasses
 import hashlib
 import io
 import json
@@ -32,8 +33,10 @@ from bacon_gcd.backbone.weights import (
     best_cached,
     cached,
     load_backbone,
+    own_image_size,
     trunk_dtype,
 )
+from bacon_gcd.benchmark.workbench import RunSettings, resolve
 from bacon_gcd.config import UserError
 from bacon_gcd.data.views import MEAN, STD
 from tests.reference import resnet as resnet_reference
@@ -550,3 +553,21 @@ def test_a_bfloat16_trunk_is_chosen_only_where_it_is_native(monkeypatch, native)
             trunk_dtype("bfloat16")
     with pytest.raises(UserError, match="auto, float32, bfloat16"):
         trunk_dtype("float16")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("resnet18.pypi_in1k", 128),
+        ("resnet50.tv_in1k", 224),
+        ("vit_base_patch16_224.dino", 224),
+        ("vit_base_patch8_224.dino", 224),
+        ("vit_base_patch14_dinov2.lvd142m", 224),  # a multiple of 14
+    ],
+)
+def test_a_run_takes_the_backbones_own_size_unless_one_is_given(name, size):
+    asked = RunSettings(dataset="demo", backbone=name)
+    assert resolve(asked, changes={}, recipe={}).image_size == own_image_size(name) == size
+    given = dataclasses.replace(asked, image_size=112)
+    assert resolve(given, changes={}, recipe={}).image_size == 112
+    assert f"image_size = {size}" in resolve(asked, changes={}, recipe={}).to_toml()
