@@ -45,7 +45,7 @@ class Weights:
     @property
     def quick_part(self) -> str:
         """What of it is quickest to train: one convolution of a ResNet, a block of others."""
-        return "conv" if self.architecture in CONFIGS else "block"
+        return "conv" if self.vit is None and self.architecture in CONFIGS else "block"
 
     @property
     def path(self) -> Path:
