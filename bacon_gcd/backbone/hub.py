@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,7 @@ from bacon_gcd.backbone import hf, timm_models
 from bacon_gcd.backbone.weights import HUB_FILE, library_of, load_backbone
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json, sha256_of, write_json
+from bacon_gcd.system.locks import draft_folder
 
 Answer = TypeVar("Answer")
 RECORD = "bacon.json"
@@ -76,9 +76,7 @@ def _get_hf(name: str) -> None:
     repository = name.removeprefix(hf.PREFIX)
     by_hand = "download its folder elsewhere and name it: hf:FOLDER"
     hub, kept = _hub(name, by_hand), hf.kept_folder(name)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".get-", dir=kept.parent) as scratch:
-        folder = Path(scratch) / "model"
+    with draft_folder(kept) as folder:
         options = {"local_dir": folder, "allow_patterns": list(hf.FILES)}
         _ask(lambda: hub.snapshot_download(repository, **options), hub, name, by_hand)
         shutil.rmtree(folder / ".cache", ignore_errors=True)
@@ -92,9 +90,8 @@ def _get_timm(name: str) -> None:
     timm_models.preprocessing(name)  # refuses a name that timm does not know before the download
     repository = f"timm/{kept.stem}"
     by_hand = f"put {repository}'s {HUB_FILE} at {kept}"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".get-", dir=kept.parent) as scratch:
-        file = hub_file(repository, HUB_FILE, Path(scratch), name=name, by_hand=by_hand)
+    with draft_folder(kept) as folder:
+        file = hub_file(repository, HUB_FILE, folder, name=name, by_hand=by_hand)
         write_json(kept.with_suffix(".json"), {"name": name, "weights": sha256_of(file)[:16]})
         file.replace(kept)
 

@@ -274,7 +274,7 @@ def test_weights_get_keeps_a_model_of_the_hub_and_a_name_finds_it(tmp_path, monk
         if local_files_only:
             raise FileNotFoundError
         asked.append((repository, allow_patterns))
-        return shutil.copytree(source, local_dir)
+        return shutil.copytree(source, local_dir, dirs_exist_ok=True)
 
     hub = types.SimpleNamespace(
         snapshot_download=download, constants=types.SimpleNamespace(ENDPOINT="https://x")
@@ -306,7 +306,7 @@ def test_a_model_of_the_hub_that_cannot_be_used_is_not_kept(tmp_path, monkeypatc
     def download(repository, *, local_dir=None, local_files_only=False, **_):
         if local_files_only:
             raise FileNotFoundError
-        return shutil.copytree(source, local_dir)
+        return shutil.copytree(source, local_dir, dirs_exist_ok=True)
 
     hub = types.SimpleNamespace(
         snapshot_download=download, constants=types.SimpleNamespace(ENDPOINT="https://x")
