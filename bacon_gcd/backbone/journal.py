@@ -151,16 +151,14 @@ def read_journal(folder: Path) -> Journal:
     try:
         stored = read_json(path)
         if stored.pop("format") != FORMAT:
-            raise UserError(f"{path}: of another version; {_mend(folder)}")
+            raise ValueError("of another version")
         stored["token_shape"] = tuple(map(int, stored["token_shape"]))
         journal = Journal(folder, **stored)
         lengths = {len(checksums) for checksums in journal.checksums.values()}
         if lengths - {journal.n_chunks} or min(journal.n_images, journal.chunk) < 1:
             raise ValueError(f"chunks of {lengths} instead of {journal.n_chunks}")
-    except UserError:
-        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
-        raise UserError(f"{path}: not a bank's journal; {_mend(folder)}") from None
+        raise UserError(f"{path}: not a journal of this version; {_mend(folder)}") from None
     return journal
 
 
