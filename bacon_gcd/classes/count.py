@@ -1,0 +1,249 @@
+"""How many classes no label names: new images merge as far as images of known classes do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from torch import Tensor
+
+from bacon_gcd.classes.rules import RULES, Rules
+from bacon_gcd.classes.space import ClassSpace, clustered, sample
+from bacon_gcd.cluster import unit
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+Range = tuple[int, int]
+LEVELS = 40  # numbers of clusters at which a merge tree is compared with known classes
+MIN_IMAGES = 4  # of which a merge tree is made
+CLEAR = 0.5  # silhouette from which clusters are clear enough to be counted without labels
+LEAST = 2  # images of a new class
+
+
+@dataclass(frozen=True)
+class ClassNumber:
+    """How many classes there seem to be, known and new together."""
+
+    estimate: int
+    interval: Range
+    beside: dict[str, int]
+    """What each way of counting says."""
+
+
+@dataclass(frozen=True, eq=False)
+class Merges:
+    """Parts of some images and the order in which they merge, by Ward's criterion (Ward 1963)."""
+
+    part_of: IntArray
+    """(n,) part of each image."""
+    tree: FloatArray
+    """(M-1, 4) as scipy's linkage gives it."""
+
+    @property
+    def n_parts(self) -> int:
+        """M, the finest cut."""
+        return len(self.tree) + 1
+
+    @property
+    def heights(self) -> FloatArray:
+        """(M-1,) of the merges, the last and largest first."""
+        return np.asarray(self.tree[::-1, 2])
+
+    def cut(self, n_clusters: int) -> IntArray:
+        """(n,) cluster of each image when the tree is cut into this many, or one or two less."""
+        groups = fcluster(self.tree, n_clusters, criterion="maxclust") - 1
+        return np.asarray(groups[self.part_of], dtype=np.int64)
+
+
+def merges(
+    rows: Tensor, *, seed: int, n_parts: int | None = None, rules: Rules = RULES
+) -> Merges | None:
+    """The merge tree of (n, d) unit rows; None when they are too few."""
+    if len(rows) < MIN_IMAGES:
+        return None
+    wanted = max(len(rows) // rules.rows_per_part, 2) if n_parts is None else n_parts
+    part_of = clustered(rows, wanted, seed=seed, rules=rules)
+    _, part_of = np.unique(part_of, return_inverse=True)
+    n_found = int(part_of.max()) + 1
+    if n_found < 2:
+        return None
+    sums = torch.zeros(n_found, rows.shape[1]).index_add_(0, torch.from_numpy(part_of), rows)
+    means = sums / torch.bincount(torch.from_numpy(part_of))[:, None]
+    return Merges(part_of.astype(np.int64), linkage(means.double().numpy(), "ward"))
+
+
+def count_new(
+    space: ClassSpace,
+    guess: IntArray,
+    new: BoolArray,
+    *,
+    n_known: int,
+    seed: int,
+    rules: Rules = RULES,
+) -> tuple[float, dict[str, float]]:
+    """The number of new classes, and what three ways of counting make of it. Ours.
+
+    Known classes are the measure of two. `heights`: known images are merged until as many clusters
+    are left as there are known classes, and new images up to the same height. `pairs`: all images
+    are merged as far as images of one known class come together and others do not. Few known
+    classes are a poor measure; then the third counts more, `evidence`: new images are merged as
+    long as that makes them likelier.
+
+    Args:
+        guess: (N,) known class that each image would be in.
+        new: (N,) images that seem to be of no known class.
+    """
+    rows, found = space.directions, {"heights": [0.0], "pairs": [0.0], "evidence": [0.0]}
+    for draw in range(seed, seed + rules.counting_seeds) if new.any() else ():
+        tree = merges(rows[torch.from_numpy(new)], seed=draw, rules=rules)
+        found["heights"].append(
+            by_heights(rows, new, tree, n_known=n_known, seed=draw, rules=rules)
+        )
+        found["pairs"].append(by_pairs(rows, guess, new, n_known=n_known, seed=draw, rules=rules))
+        found["evidence"].append(by_evidence(space, new, tree, rules))
+    ways = {name: float(np.median(counts[1:] or counts)) for name, counts in found.items()}
+    logs = {name: float(np.log(max(count, 1.0))) for name, count in ways.items()}
+    share = n_known / (n_known + rules.measuring_classes)
+    mean = share * (logs["heights"] + logs["pairs"]) / 2 + (1 - share) * logs["evidence"]
+    return float(np.exp(mean)) if new.any() else 0.0, ways
+
+
+def by_heights(
+    rows: Tensor,
+    new: BoolArray,
+    new_tree: Merges | None,
+    *,
+    n_known: int,
+    seed: int,
+    rules: Rules = RULES,
+) -> float:
+    """Clusters of new images at the height at which known images make as many as known classes."""
+    known_tree = merges(rows[torch.from_numpy(~new)], seed=seed, rules=rules)
+    if known_tree is None or new_tree is None:
+        return float(new.any())
+    heights = known_tree.heights
+    low = heights[min(n_known - 1, len(heights) - 1)]
+    high = heights[n_known - 2] if 2 <= n_known <= len(heights) + 1 else heights[0]
+    return 1.0 + float((new_tree.heights > np.sqrt(low * high)).sum())
+
+
+def by_pairs(
+    rows: Tensor, guess: IntArray, new: BoolArray, *, n_known: int, seed: int, rules: Rules = RULES
+) -> float:
+    """New clusters of all images, in the cut that agrees best with the known classes."""
+    tree = merges(rows, seed=seed, rules=rules)
+    if tree is None or new.all():
+        return float(new.any())
+    levels = np.unique(np.geomspace(max(2, n_known), tree.n_parts, LEVELS).astype(int))
+    cuts = [tree.cut(level) for level in levels]
+    scores = np.array([pair_score(cut[~new], guess[~new]) for cut in cuts])
+    padded = np.concatenate([scores[:1], scores, scores[-1:]])
+    best = cuts[int(np.convolve(padded, [0.25, 0.5, 0.25], "valid").argmax())]
+    sizes = np.bincount(best)
+    return float(((np.bincount(best, new) > rules.mixed * sizes) & (sizes >= LEAST)).sum())
+
+
+def by_evidence(
+    space: ClassSpace, new: BoolArray, tree: Merges | None, rules: Rules = RULES
+) -> float:
+    """Clusters of new images whose evidence under PLDA is the greatest of all cuts of the tree.
+
+    The evidence of a cluster of n rows with sum f is the sum over the axes of
+    (f^2 b / (1 + n b) - log(1 + n b)) / 2. Images are not independent: each counts a little.
+    """
+    if tree is None:
+        return 1.0
+    index, b = torch.from_numpy(tree.part_of), space.between.double().numpy()
+    rows = space.rows[torch.from_numpy(new)]
+    total = torch.zeros(tree.n_parts, rows.shape[1]).index_add_(0, index, rows)
+    sums = list(rules.evidence_weight * total.double().numpy())
+    counts = list(rules.evidence_weight * np.bincount(tree.part_of).astype(np.float64))
+    gains = []
+    values = [_evidence(n, f, b) for n, f in zip(counts, sums, strict=True)]
+    for first, second in tree.tree[:, :2].astype(int):
+        counts.append(counts[first] + counts[second])
+        sums.append(sums[first] + sums[second])
+        values.append(_evidence(counts[-1], sums[-1], b))
+        gains.append(values[-1] - values[first] - values[second])
+    curve = np.concatenate([[0.0], np.cumsum(gains)])
+    return float(tree.n_parts - int(curve.argmax()))
+
+
+def _evidence(count: float, total: FloatArray, between: FloatArray) -> float:
+    spread = 1 + count * between
+    return float((total**2 * between / spread - np.log(spread)).sum() / 2)
+
+
+def pair_score(clusters: IntArray, classes: IntArray) -> float:
+    """F1 of pairs of images of one class that share a cluster, each class counting once. Ours."""
+    _, rows = np.unique(clusters, return_inverse=True)
+    _, columns = np.unique(classes, return_inverse=True)
+    hits = np.zeros((int(rows.max()) + 1, int(columns.max()) + 1))
+    np.add.at(hits, (rows, columns), 1)
+    totals = hits.sum(axis=0)
+    pairs = totals * (totals - 1)
+    kept = float(((hits * (hits - 1)).sum(axis=0) / np.maximum(pairs, 1)).sum())
+    share = hits / totals
+    mixed = float((share.sum(axis=1) ** 2).sum() - (share**2).sum())
+    n_judged = int((pairs > 0).sum())
+    return 2 * kept / max(2 * kept + mixed + n_judged - kept, 1e-12)
+
+
+def count_by_shape(rows: Tensor, *, seed: int, rules: Rules = RULES) -> tuple[float, float, float]:
+    """Estimate, least and most classes without any label: by the silhouette (Rousseeuw 1987).
+
+    Where clusters are not clear, a quarter of the parts, because classes that are too fine are
+    merged more easily than classes that are too coarse are split.
+    """
+    tree = merges(rows, seed=seed, rules=rules)
+    if tree is None:
+        return 1.0, 1.0, 1.0
+    levels = np.unique(np.geomspace(2, max(tree.n_parts - 1, 2), LEVELS).astype(int))
+    chosen = sample(len(rows), 2000, seed)
+    shapes = {
+        int(n): silhouette(rows[torch.from_numpy(chosen)], tree.cut(int(n))[chosen]) for n in levels
+    }
+    best = max(shapes, key=lambda n: shapes[n])
+    if shapes[best] <= 1e-3:
+        return 1.0, 1.0, 1.0
+    if shapes[best] < CLEAR:
+        return max(tree.n_parts / 4, best), float(best), float(tree.n_parts)
+    near = [n for n, value in shapes.items() if value >= shapes[best] - 0.02]
+    return float(best), float(min(near)), float(max(near))
+
+
+def silhouette(rows: Tensor, clusters: IntArray) -> float:
+    """Simplified silhouette of unit rows by cluster means, every cluster counting the same."""
+    _, own = np.unique(clusters, return_inverse=True)
+    n_clusters = int(own.max()) + 1
+    if n_clusters < 2:
+        return 0.0
+    index = torch.from_numpy(own)
+    sums = torch.zeros(n_clusters, rows.shape[1]).index_add_(0, index, rows)
+    away = 1 - rows @ unit(sums).T
+    others = sums[index] - rows  # a row is not near its cluster because it is in it
+    inside = 1 - (rows * unit(others)).sum(dim=1)
+    outside = away.scatter(1, index[:, None], torch.inf).min(dim=1).values
+    value = ((outside - inside) / torch.maximum(outside, inside).clamp_min(1e-5)).numpy()
+    sizes = np.bincount(own)
+    means = np.bincount(own, value) / sizes
+    return float(np.where(sizes >= LEAST, means, 0.0).mean())
+
+
+def number_of(
+    n_known: int, n_new: float, ways: dict[str, float], limits: Range, rules: Rules = RULES
+) -> ClassNumber:
+    """The estimate with its interval, inside the limits."""
+    low, high = limits
+    reach = float(np.exp(rules.spread_of_count))
+    least = min([n_new, *ways.values()]) / reach
+    most = max([n_new, *ways.values()]) * reach
+    first, middle, last = (
+        int(np.clip(round(n_known + each), low, high)) for each in (least, n_new, most)
+    )
+    beside = {name: int(n_known + round(count)) for name, count in ways.items()}
+    return ClassNumber(middle, (min(first, middle), max(last, middle)), beside)

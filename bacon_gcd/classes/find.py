@@ -1,0 +1,266 @@
+"""Classes from features and labels: how many, where, every image sorted, and how sure that is.
+
+1. A space in which classes are alike (`space`).
+2. The evidence that an image is of a known class, averaged with that of its neighbors; the
+   threshold is learned from known classes that are hidden (`novelty`).
+3. New images are merged into as many classes as known classes suggest (`count`).
+4. All images are sorted anew by the classes they made, and once more.
+5. The same with a third of the known classes hidden says how sure an answer is (`reliability`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.classes.count import (
+    ClassNumber,
+    Range,
+    count_by_shape,
+    count_new,
+    merges,
+    number_of,
+)
+from bacon_gcd.classes.neighbors import nearest
+from bacon_gcd.classes.novelty import (
+    Fold,
+    any_known,
+    averaged,
+    fold_scores,
+    folds,
+    known_evidence,
+    threshold,
+)
+from bacon_gcd.classes.reliability import Checked, Expected, expected, matching_temperature
+from bacon_gcd.classes.rules import RULES, Rules
+from bacon_gcd.classes.space import ClassSpace, fit_space
+from bacon_gcd.cluster import contingency, kmeans, pair_up, unit
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """C classes, known ones first and new ones by size, and N images sorted into them."""
+
+    number: ClassNumber
+    class_ids: IntArray
+    """(N,) labeled images keep their class."""
+    probabilities: npt.NDArray[np.float32]
+    """(N, C) calibrated on hidden classes; 1 for the class of a labeled image."""
+    centroids: Tensor
+    """(C, D) unit rows in the space of the features, for images to come."""
+    temperature: float
+    """Of the softmax of their cosines that is as sure as `probabilities` on average."""
+    expected: Expected | None
+    """What hidden classes say of the answer; None: too little could be hidden."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """The images as every step sees them."""
+
+    space: ClassSpace
+    neighbors: IntArray
+    """(N, k) similar images."""
+    seed: int
+    rules: Rules
+
+
+def find_classes(
+    features: Tensor,
+    labels: IntArray,
+    *,
+    seed: int,
+    allowed: Range | None = None,
+    neighbors: IntArray | None = None,
+    rules: Rules = RULES,
+) -> Classes:
+    """Sort (N, D) unit features into known and new classes. Ours.
+
+    Args:
+        labels: (N,) known class, -1 = unlabeled.
+        allowed: smallest and largest number of classes; as many as there seem to be unless given.
+        neighbors: (N, k) similar images; found here unless given.
+    """
+    near = nearest(features, n_neighbors=rules.neighbors) if neighbors is None else neighbors
+    view = View(fit_space(features, labels, seed=seed, rules=rules), near, seed, rules)
+    n_known = int(labels.max(initial=-1)) + 1
+    guess, score = nearest_known(view, labels)
+    line = threshold(*fold_scores(view.space, near, labels, seed=seed, rules=rules), rules)
+    number = count_classes(view, labels, guess, score < line, allowed=allowed)
+    scores = sort(view, labels, guess, score, line, n_new=number.estimate - n_known)
+    class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
+    share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
+    checks = [
+        check(view, labels, fold, line, n_new=number.estimate - n_known)
+        for fold in folds(labels, rules.whole_folds, seed=seed, rules=rules)
+    ]
+    measured = expected(checks, known_share=share, rules=rules)
+    sure = measured.accuracy if measured else rules.usual_accuracy
+    temperature = matching_temperature(scores[torch.from_numpy(labels < 0)], sure)
+    probabilities = (scores / temperature).softmax(dim=1)
+    return _answer(features, labels, class_ids, probabilities, number, measured)
+
+
+def nearest_known(view: View, labels: IntArray) -> tuple[IntArray, FloatArray]:
+    """(N,) the known class that fits best, and the evidence that one of them is the right one."""
+    if not (labels >= 0).any():
+        return np.zeros(len(labels), dtype=np.int64), np.full(len(labels), -np.inf)
+    evidence = known_evidence(view.space, labels)
+    best = averaged(evidence, view.neighbors).argmax(dim=1).numpy()
+    score = averaged(any_known(evidence)[:, None], view.neighbors)[:, 0]
+    return np.where(labels >= 0, labels, best), score.double().numpy()
+
+
+def count_classes(
+    view: View, labels: IntArray, guess: IntArray, below: BoolArray, *, allowed: Range | None
+) -> ClassNumber:
+    """The number of classes; one that is given is not counted.
+
+    below: (N,) images whose evidence of a known class is below the threshold.
+    """
+    n_known, n_unlabeled = int(labels.max(initial=-1)) + 1, int((labels < 0).sum())
+    low, high = allowed or (max(n_known, 1), n_known + n_unlabeled)
+    limits = (max(low, n_known, 1), max(min(high, n_known + n_unlabeled), 1))
+    if limits[0] == limits[1]:
+        return ClassNumber(limits[0], limits, {})
+    new = below & (labels < 0)
+    if n_known == 0:
+        rows = view.space.directions
+        middle, least, most = count_by_shape(rows, seed=view.seed, rules=view.rules)
+        return number_of(0, middle, {"least": least, "most": most}, limits, view.rules)
+    n_new, ways = count_new(
+        view.space, guess, new, n_known=n_known, seed=view.seed, rules=view.rules
+    )
+    return number_of(n_known, n_new, ways, limits, view.rules)
+
+
+def sort(
+    view: View,
+    labels: IntArray,
+    guess: IntArray,
+    score: FloatArray,
+    line: float,
+    *,
+    n_new: int,
+) -> Tensor:
+    """(N, C) evidence for each class after the last round; every class has an image."""
+    n_known, unlabeled = int(labels.max(initial=-1)) + 1, labels < 0
+    class_ids = np.where(unlabeled, guess, labels)
+    rows = new_rows(score, line, unlabeled, n_new)
+    if n_new:
+        class_ids[rows] = n_known + group(view, rows, n_new)
+    weights = torch.from_numpy(np.where(unlabeled, view.rules.unlabeled_weight, 1.0)).float()
+    for _ in range(view.rules.rounds):
+        members = view.space.sums(class_ids, n_known + n_new, weights)
+        scores = averaged(view.space.evidence(*members), view.neighbors)
+        class_ids = np.where(unlabeled, scores.argmax(dim=1).numpy(), labels)
+        keep_one(class_ids, scores, unlabeled, n_known)
+    return scores
+
+
+def new_rows(score: FloatArray, line: float, unlabeled: BoolArray, n_new: int) -> IntArray:
+    """Unlabeled rows that are new: those below the threshold, and enough for the classes."""
+    candidates = np.flatnonzero(unlabeled)
+    order = candidates[np.argsort(score[candidates], kind="stable")]
+    n_below = int((score[candidates] < line).sum())
+    return np.sort(order[: max(n_below, min(2 * n_new, len(order)))])
+
+
+def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
+    """(n,) group 0..G-1 of each of these rows, by merging small parts of them."""
+    points = view.space.directions[torch.from_numpy(rows)]
+    n_parts = max(len(rows) // view.rules.rows_per_part, 2 * n_groups)
+    rules = replace(view.rules, most_parts=max(view.rules.most_parts, 2 * n_groups))
+    tree = merges(points, seed=view.seed, n_parts=min(n_parts, len(rows)), rules=rules)
+    if tree is not None and tree.n_parts >= n_groups:
+        found = tree.cut(n_groups)
+        if int(found.max()) + 1 == n_groups:
+            return found
+    return kmeans(points, min(n_groups, len(rows)), n_init=1, seed=view.seed).labels
+
+
+def keep_one(class_ids: IntArray, scores: Tensor, unlabeled: BoolArray, n_known: int) -> None:
+    """Give each new class that lost all its images the one that fits it best, in place."""
+    sizes = np.bincount(class_ids, minlength=scores.shape[1])
+    empty = n_known + np.flatnonzero(sizes[n_known:] == 0)
+    if not len(empty):
+        return
+    gap = (scores[:, torch.from_numpy(empty)] - scores.max(dim=1).values[:, None]).numpy()
+    for column, number in enumerate(empty):
+        free = unlabeled & (np.bincount(class_ids, minlength=scores.shape[1])[class_ids] > 1)
+        if free.any():
+            row = int(np.where(free, gap[:, column], -np.inf).argmax())
+            class_ids[row] = number
+            scores[row, number] = scores[row].max() + 1e-3
+
+
+def check(view: View, labels: IntArray, fold: Fold, line: float, *, n_new: int) -> Checked:
+    """The same sorting with some classes hidden: what came out for the hidden images."""
+    n_seen = len(fold.seen)
+    n_hidden = int(labels.max()) + 1 - n_seen
+    guess, score = nearest_known(view, fold.labels)
+    scores = sort(view, fold.labels, guess, score, line, n_new=n_new + n_hidden)
+    found = scores.argmax(dim=1).numpy()
+    known, new = fold.hidden_known, fold.hidden_new
+    right_known = found[known] == np.searchsorted(fold.seen, labels[known])
+    rows = np.concatenate([known, new])
+    return Checked(
+        rows=rows,
+        right=np.concatenate([right_known, grouped_right(found[new] - n_seen, labels[new])]),
+        is_known=np.arange(len(rows)) < len(known),
+        called_known=found[rows] < n_seen,
+    )
+
+
+def grouped_right(groups: IntArray, classes: IntArray) -> BoolArray:
+    """(n,) rows in the new class that stands for theirs, one to one; a negative group is wrong."""
+    _, true = np.unique(classes, return_inverse=True)
+    inside = groups >= 0
+    if not inside.any():
+        return np.zeros(len(groups), dtype=bool)
+    n_groups, n_true = int(groups.max()) + 1, int(true.max()) + 1
+    gains = contingency(groups[inside], true[inside], n_clusters=n_groups, n_classes=n_true)
+    return np.asarray(inside & (pair_up(gains)[np.maximum(groups, 0)] == true))
+
+
+def _answer(
+    features: Tensor,
+    labels: IntArray,
+    class_ids: IntArray,
+    probabilities: Tensor,
+    number: ClassNumber,
+    measured: Expected | None,
+) -> Classes:
+    """New classes by size, labeled images certain, and centroids for images to come."""
+    n_known, n_classes = int(labels.max(initial=-1)) + 1, probabilities.shape[1]
+    sizes = np.bincount(class_ids, minlength=n_classes)
+    novel = n_known + np.argsort(-sizes[n_known:], kind="stable")
+    order = np.concatenate([np.arange(n_known), novel])
+    class_ids = np.argsort(order)[class_ids]
+    probabilities = probabilities[:, torch.from_numpy(order)]
+    labeled = np.flatnonzero(labels >= 0)
+    probabilities[torch.from_numpy(labeled)] = 0.0
+    probabilities[torch.from_numpy(labeled), torch.from_numpy(labels[labeled])] = 1.0
+    centroids = class_centroids(features, labels, class_ids, n_classes)
+    free = torch.from_numpy(labels < 0)
+    sure = float(probabilities[free].amax(dim=1).mean()) if free.any() else 1.0
+    temperature = matching_temperature(features[free] @ centroids.T, sure)
+    return Classes(number, class_ids, probabilities.numpy(), centroids, temperature, measured)
+
+
+def class_centroids(
+    features: Tensor, labels: IntArray, class_ids: IntArray, n_classes: int
+) -> Tensor:
+    """(C, D) unit means of the images of each class; an unlabeled one counts as in `sort`."""
+    weights = torch.from_numpy(np.where(labels < 0, RULES.unlabeled_weight, 1.0)).float()
+    sums = torch.zeros(n_classes, features.shape[1])
+    sums.index_add_(0, torch.from_numpy(class_ids), features * weights[:, None])
+    return unit(sums)

@@ -1,0 +1,121 @@
+"""Where known classes end and new ones begin, learned from known classes that are hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from bacon_gcd.classes.rules import RULES, Rules
+from bacon_gcd.classes.space import ClassSpace
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+CHUNK = 4096
+MIN_SCORES = 4  # of each kind, before a threshold is fitted to them
+MOST_WEIGHT = 200  # scores of a kind; more of them do not outweigh the other kind
+USUAL_SLOPE = 0.6
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Labels as if some classes were new and some images of the others unlabeled."""
+
+    labels: IntArray
+    """(N,) what stays visible: classes 0..K'-1 in the order of `seen`, -1 = unlabeled."""
+    seen: IntArray
+    """(K',) the classes that stay known."""
+    hidden_known: IntArray
+    """Rows of seen classes whose label is hidden."""
+    hidden_new: IntArray
+    """Rows of the hidden classes."""
+
+
+def folds(labels: IntArray, n_folds: int, *, seed: int, rules: Rules = RULES) -> Iterator[Fold]:
+    """Hide a third of the classes and a third of the labels of the others, several times."""
+    rng = np.random.default_rng((seed, 7))
+    n_known = int(labels.max(initial=-1)) + 1
+    if n_known < 2:
+        return
+    n_hidden = max(1, int(n_known * rules.hidden_classes))
+    for _ in range(n_folds):
+        order = rng.permutation(n_known)
+        seen = np.sort(order[n_hidden:])
+        rows = [rng.permutation(np.flatnonzero(labels == c)) for c in seen]
+        spared = [r[: max(1, int(len(r) * rules.hidden_labels))] for r in rows if len(r) > 1]
+        hidden_known = np.sort(np.concatenate(spared)) if spared else np.empty(0, dtype=np.int64)
+        hidden_new = np.flatnonzero(np.isin(labels, order[:n_hidden]))
+        visible = np.where(np.isin(labels, seen), np.searchsorted(seen, labels), -1)
+        visible[hidden_known] = -1
+        yield Fold(visible.astype(np.int64), seen, hidden_known, hidden_new)
+
+
+def averaged(values: Tensor, neighbors: IntArray) -> Tensor:
+    """(N, C) values of each row, averaged with those of its (N, k) neighbors."""
+    result = torch.empty_like(values)
+    index = torch.from_numpy(neighbors)
+    for start in range(0, len(values), CHUNK):
+        near = values[index[start : start + CHUNK]].sum(dim=1)
+        result[start : start + CHUNK] = (values[start : start + CHUNK] + near) / (
+            index.shape[1] + 1
+        )
+    return result
+
+
+def known_evidence(space: ClassSpace, labels: IntArray, among: Tensor | None = None) -> Tensor:
+    """(n, K) evidence that each row belongs to a known class, which its labeled images make."""
+    seen = np.flatnonzero(labels >= 0)
+    n_known = int(labels.max(initial=-1)) + 1
+    index = torch.from_numpy(labels[seen])
+    rows = space.rows[torch.from_numpy(seen)]
+    sums = torch.zeros(n_known, rows.shape[1]).index_add_(0, index, rows)
+    counts = torch.bincount(index, minlength=n_known).float()
+    return space.evidence(counts, sums, among)
+
+
+def any_known(evidence: Tensor) -> Tensor:
+    """(n,) log-odds of one of the K classes, all as likely, against a class nobody has seen."""
+    return evidence.logsumexp(dim=1) - float(np.log(evidence.shape[1]))
+
+
+def fold_scores(
+    space: ClassSpace, neighbors: IntArray, labels: IntArray, *, seed: int, rules: Rules = RULES
+) -> tuple[FloatArray, FloatArray]:
+    """Scores of hidden images of known classes, and of hidden classes, over several folds."""
+    known, new = [np.empty(0)], [np.empty(0)]
+    for fold in folds(labels, rules.folds, seed=seed, rules=rules):
+        for rows, found in ((fold.hidden_known, known), (fold.hidden_new, new)):
+            with_near = torch.from_numpy(np.concatenate([rows[:, None], neighbors[rows]], axis=1))
+            score = any_known(known_evidence(space, fold.labels, with_near.reshape(-1)))
+            found.append(score.reshape(with_near.shape).mean(dim=1).double().numpy())
+    return np.concatenate(known), np.concatenate(new)
+
+
+def threshold(known: FloatArray, new: FloatArray, rules: Rules = RULES) -> float:
+    """The score from which an image is known. Ours.
+
+    Where hidden images of known and of hidden classes are told apart best, by a logistic curve in
+    which both kinds weigh the same and zero, PLDA's own answer, is expected beforehand.
+    """
+    if min(len(known), len(new)) >= MIN_SCORES:
+        return _logistic_threshold(known, new, rules)
+    if len(new):  # no class has a label to spare: half-way to what hidden classes reach
+        return float(np.quantile(new, rules.lone_quantile)) / 2
+    return 0.0
+
+
+def _logistic_threshold(known: FloatArray, new: FloatArray, rules: Rules) -> float:
+    def loss(parameters: FloatArray) -> float:
+        slope, middle = np.exp(parameters[0]), parameters[1]
+        missed = np.logaddexp(0, -slope * (known - middle)).mean() * min(len(known), MOST_WEIGHT)
+        taken = np.logaddexp(0, slope * (new - middle)).mean() * min(len(new), MOST_WEIGHT)
+        prior = (parameters[0] - np.log(USUAL_SLOPE)) ** 2 + 0.05 * middle**2
+        return float(missed + taken + rules.prior_strength * prior)
+
+    found = minimize(loss, np.array([np.log(USUAL_SLOPE), 0.0]), method="Nelder-Mead")
+    return float(found.x[1])

@@ -1,0 +1,112 @@
+"""How far an answer can be trusted, by known classes that were hidden as if they were new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binomtest
+from torch import Tensor
+
+from bacon_gcd.classes.rules import RULES, Rules
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+
+TEMPERATURES = np.geomspace(0.005, 100, 200)
+MIN_CHECKED = 5  # images of each kind
+MOST_COMPARED = 2000  # images from which a temperature is read
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """n hidden images, of known classes and of hidden ones, sorted without their labels."""
+
+    rows: IntArray
+    right: BoolArray
+    is_known: BoolArray
+    """(n,) images of classes that stayed known."""
+    called_known: BoolArray
+    """(n,) images that were put into a known class."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What hidden images say of the answer on unlabeled ones; shares are 0 to 1."""
+
+    n_images: int
+    """Labeled images it was measured on."""
+    accuracy: float
+    """Unlabeled images that are right, known and new in the proportion that was found."""
+    interval: tuple[float, float]
+    """95 % (Wilson 1927)."""
+    known: float
+    """Images of known classes that are found again."""
+    new: float
+    """Images of new classes that are in the class that stands for theirs."""
+    precision: float | None
+    """Right ones among images that are put into known classes."""
+    precision_new: float | None
+    """Right ones among images that are put into new classes."""
+
+
+def expected(
+    checks: Sequence[Checked], *, known_share: float, rules: Rules = RULES
+) -> Expected | None:
+    """Pool the checks; None when too few images could be hidden.
+
+    Hidden classes are found a little more easily than classes that nobody has seen: the images
+    that could be hidden have labels, and their number of classes is known. `rules` says by how
+    much.
+
+    known_share: of the unlabeled images, so that known and new ones weigh as they are mixed.
+    """
+    if not checks:
+        return None
+    rows, right, is_known, called = (
+        np.concatenate([getattr(each, name) for each in checks])
+        for name in ("rows", "right", "is_known", "called_known")
+    )
+    n_known = int(is_known.sum())
+    if min(n_known, len(rows) - n_known) < MIN_CHECKED:
+        return None
+    share = float(np.clip(known_share, 0.05, 0.95))
+    weights = np.where(is_known, share / n_known, (1 - share) / (len(rows) - n_known))
+    found = np.where(is_known, rules.known_ease, rules.new_ease) * right
+    n_images, accuracy = len(np.unique(rows)), float((weights * found).sum())
+    return Expected(
+        n_images=n_images,
+        accuracy=accuracy,
+        interval=share_interval(accuracy, n_images),
+        known=float(found[is_known].mean()),
+        new=float(found[~is_known].mean()),
+        precision=weighted_share(found, weights, called),
+        precision_new=weighted_share(found, weights, ~called),
+    )
+
+
+def weighted_share(found: FloatArray, weights: FloatArray, chosen: BoolArray) -> float | None:
+    """Weighted mean of the chosen; None when none is."""
+    return float(np.average(found[chosen], weights=weights[chosen])) if chosen.any() else None
+
+
+def share_interval(share: float, n_images: int) -> tuple[float, float]:
+    """95 % interval of a share seen in so many images."""
+    found = binomtest(round(share * n_images), n_images).proportion_ci(0.95, method="wilson")
+    return float(found.low), float(found.high)
+
+
+def matching_temperature(scores: Tensor, sure: float) -> float:
+    """The temperature at which the softmax of (n, C) scores is as sure as this on average."""
+    if not len(scores) or scores.shape[1] < 2:
+        return 1.0
+    some = scores[:: max(len(scores) // MOST_COMPARED, 1)]
+    low, high = 0, len(TEMPERATURES) - 1
+    while low < high:  # the hotter, the less sure
+        middle = (low + high) // 2
+        top = float((some / TEMPERATURES[middle]).softmax(dim=1).amax(dim=1).mean())
+        low, high = (middle + 1, high) if top > sure else (low, middle)
+    return float(TEMPERATURES[low])

@@ -1,0 +1,65 @@
+"""The constants of counting and sorting classes, each with its reason; `python -m bench rules`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Chosen on cifar100, objects, textures and the demo set; docs/discovery.md has the effects."""
+
+    axes: int = 128
+    """Principal axes that are kept: with 64 known and new images are told apart less well."""
+    neighbors: int = 10
+    """Images whose scores are averaged with those of an image."""
+    isotropic: float = 0.2
+    """Share of the within-class covariance that is the same in all directions."""
+    shape_labels: float = 100.0
+    """Labels beyond one per class that weigh as much as the over-clusters in that covariance."""
+    scale_labels: float = 20.0
+    """The same for its size, which fewer labels can tell."""
+    part_spread: float = 2.0
+    """Variance within a class over that within a part of it, where no labels tell."""
+    least_between: float = 0.02
+    """Variance of class means along an axis, of that within classes; zero would be no axis."""
+    unlabeled_weight: float = 0.3
+    """Of an image that was sorted into a class, where a labeled one counts 1."""
+    rounds: int = 2
+    """Times that images are sorted anew by the classes they made."""
+    folds: int = 6
+    """Times that known classes are hidden to see where known ends and new begins."""
+    whole_folds: int = 3
+    """Times that the whole sorting is repeated with classes hidden, for the confidence."""
+    hidden_classes: float = 1 / 3
+    """Share of the known classes that a fold hides."""
+    hidden_labels: float = 1 / 3
+    """Share of the labels of the other classes that it hides."""
+    prior_strength: float = 1.0
+    """Of the threshold that is expected before any fold was seen."""
+    lone_quantile: float = 0.7
+    """Of the scores of hidden classes, where no class has a second label to hide."""
+    rows_per_part: int = 8
+    """Images in a part of a class, on average."""
+    most_parts: int = 400
+    measuring_classes: float = 8.0
+    """Known classes that weigh as much as the evidence in the number of new ones."""
+    evidence_weight: float = 0.03
+    """Of an image in the evidence for a number of classes."""
+    counting_seeds: int = 3
+    """Over-clusterings whose median count is taken."""
+    sample: int = 10_000
+    """Images that are over-clustered; the others follow."""
+    known_ease: float = 0.89
+    """Images of known classes that are right, over hidden ones that are."""
+    new_ease: float = 0.79
+    """The same for images of new classes and of hidden classes."""
+    usual_accuracy: float = 0.4
+    """Where no class can be hidden to measure it."""
+    spread_of_count: float = 0.6
+    """Half the width of the interval of the number of new classes, on a log scale."""
+    mixed: float = 0.5
+    """Share of new images from which a cluster counts as new."""
+
+
+RULES = Rules()
