@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.discovery.edits import Applied, edits_path, first_unused_id, novel_number, read_edits
+from bacon_gcd.discovery.apply import Applied
+from bacon_gcd.discovery.edits import edits_path, novel_number, read_edits
 from bacon_gcd.discovery.folder import NOVEL, DiscoverRun, FoundClass
 
 IntArray = npt.NDArray[np.int64]
@@ -79,7 +80,7 @@ class Corrected:
 
 def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
     """The edits' outcome as arrays; classes without an image are gone."""
-    rows, classes, constraints = applied
+    rows, classes, constraints, next_id = applied
     used = {row.class_name for row in rows}
     kept = tuple(sorted((c for c in classes if c.name in used), key=lambda c: not c.known))
     position = {each.name: number for number, each in enumerate(kept)}
@@ -94,7 +95,7 @@ def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
         confirmed=np.array([row.file_name in constraints.confirmed for row in rows]),
         linked=np.array([row.file_name in linked for row in rows]),
         barred=np.array(pairs, dtype=np.int64).reshape(-1, 2),
-        next_id=first_unused_id(before, applied),
+        next_id=next_id,
         next_novel=novel_number(read_edits(edits_path(before.folder)), start=before.next_novel),
     )
 

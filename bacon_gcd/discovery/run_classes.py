@@ -22,7 +22,8 @@ from bacon_gcd.classes.assign import (
 )
 from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
 from bacon_gcd.cluster import unit
-from bacon_gcd.discovery.edits import Applied, edits_path, first_unused_id, novel_number, read_edits
+from bacon_gcd.discovery.apply import Applied
+from bacon_gcd.discovery.edits import edits_path, novel_number, read_edits
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, Prediction, first_number
 from bacon_gcd.model import Model
 
@@ -132,7 +133,7 @@ def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: M
         limits,
         CENTROID_TEMPERATURE / float(model.method.centroids.norm(dim=1).max()),
         model.threshold,
-        first_unused_id(before, applied),
+        applied.next_id,
         max(novel_number(edits, start=before.next_novel), first_number(names)),
     )
 

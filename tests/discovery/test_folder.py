@@ -9,8 +9,7 @@ from PIL import Image
 from bacon_gcd.config import UserError, to_toml
 from bacon_gcd.discovery.folder import DiscoverRun, safe_cell, write_predictions
 from bacon_gcd.system.files import write_json
-
-from .discover_samples import CLASSES, make_run, predictions
+from tests.discover_samples import CLASSES, make_run, predictions
 
 
 def test_what_is_written_is_read_again(tmp_path):

@@ -9,7 +9,9 @@ import torch
 import bacon_gcd
 from bacon_gcd.cluster import constrained_kmeans
 from bacon_gcd.config import UserError
-from bacon_gcd.discovery.edits import Constraints, append_edit, corrected, edits_path, read_edits
+from bacon_gcd.discovery.apply import corrected
+from bacon_gcd.discovery.constraints import Constraints
+from bacon_gcd.discovery.edits import append_edit, edits_path, read_edits
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.recut import recut
 from bacon_gcd.discovery.refit import refit
