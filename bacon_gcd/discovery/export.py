@@ -94,7 +94,9 @@ def _with_files(run: DiscoverRun, how: str, folder_of: list[str]) -> Plan:
 
 def _file_to_place(run: DiscoverRun, number: int, how: str) -> Path:
     file = run.file_of(number).absolute()
-    if how == "move" and file.is_symlink():
+    real = file.resolve()
+    linked = file.is_symlink() or not any(real.is_relative_to(each.resolve()) for each in run.roots)
+    if how == "move" and linked:
         raise UserError("a link is not moved; use --how copy")
     return file
 

@@ -70,7 +70,7 @@ function drawNames(pen, dark) {
   const drawn = [];
   for (const [id, sum] of [...sums].sort((a, b) => b[1].n - a[1].n)) {
     const name = model.classes.get(id).name, wide = pen.measureText(name).width / 2 + 3;
-    const x = sum.x / sum.n, y = sum.y / sum.n;
+    const x = Math.min(Math.max(sum.x / sum.n, wide), canvas().clientWidth - wide), y = sum.y / sum.n; // whole names
     if (drawn.some((each) => Math.abs(each.x - x) < each.wide + wide && Math.abs(each.y - y) < 14)) continue;
     drawn.push({ x, y, wide });
     pen.fillStyle = `hsl(${hue(id)} 70% ${dark ? 75 : 28}%)`;

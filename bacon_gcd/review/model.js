@@ -7,6 +7,15 @@ export const model = {
   suggested: new Map(), classes: new Map(), order: new Uint32Array(0), covers: new Map(),
 };
 
+// What changed since the page was drawn: images by number, classes by id.
+export const changed = { everything: true, images: new Set(), classes: new Set() };
+
+export function drawn() {
+  changed.everything = false;
+  changed.images.clear();
+  changed.classes.clear();
+}
+
 export function take(found) {
   if (found.images) loadAll(found);
   else applyChanges(found);
@@ -24,6 +33,7 @@ function loadAll(found) {
   model.classes = new Map(found.classes.map((each) => [each.id, each]));
   model.order = Uint32Array.from(model.classOf.keys()).sort((a, b) => model.permille[a] - model.permille[b] || a - b);
   names.clear();
+  changed.everything = true;
   model.covers = new Map();
   findCovers();
 }
@@ -32,11 +42,15 @@ function applyChanges(found) {
   for (const [number, id, marks, suggested] of found.changed) {
     model.classOf[number] = id;
     model.marks[number] = marks;
+    changed.images.add(number);
     if (suggested === null) model.suggested.delete(number);
     else model.suggested.set(number, suggested);
   }
   for (const id of found.gone) model.classes.delete(id);
-  for (const each of found.classes) model.classes.set(each.id, each);
+  for (const each of found.classes) {
+    model.classes.set(each.id, each);
+    changed.classes.add(each.id);
+  }
   findCovers();
 }
 
@@ -58,8 +72,11 @@ export const imageUrl = (number, size = "small") => `/image/${number}?size=${siz
 
 // Numbers of the images that pass the test, the least sure first; confirmed ones are sure.
 export function listed(test) {
-  const open = [], sure = [];
-  for (const number of model.order) if (test(number)) (has(number, CONFIRMED) ? sure : open).push(number);
+  const open = [], sure = [], { order, marks } = model;
+  for (let at = 0; at < order.length; at++) {
+    const number = order[at];
+    if (test(number)) (marks[number] & CONFIRMED ? sure : open).push(number);
+  }
   return open.concat(sure);
 }
 

@@ -5,7 +5,7 @@ import { prepareDrag } from "./drag.js";
 import { closeLarge, enlarge, enlargedImage, isLarge, toggleFull } from "./large.js";
 import { learn, watchLearning } from "./learning.js";
 import { drawMap, prepareMap, showMap } from "./map.js";
-import { CONFIRMED, LABELED, OUTLIER, WRONG, count, fetchNames, has, imageUrl, listed, model, nameOf, ordered, percent, take } from "./model.js";
+import { CONFIRMED, LABELED, OUTLIER, WRONG, changed, count, drawn, fetchNames, has, imageUrl, listed, model, nameOf, ordered, percent, take } from "./model.js";
 import { enqueue } from "./queue.js";
 
 const root = document.documentElement;
@@ -49,7 +49,7 @@ function draw() {
   drawProgress();
   drawClasses();
   drawView();
-  drawBar();
+  drawn();
 }
 
 function drawProgress() {
@@ -141,7 +141,9 @@ function drawView() {
     : shown.length || view === "map" ? LISTS[view][1] : "Nothing is left to check here.";
   if (framed === null || !shown.includes(framed)) framed = shown[0] ?? null;
   drawGrid();
-  drawMap();
+  const reachable = cards.get(framed);
+  if (reachable) reachable.tabIndex = 0;
+  mark();
 }
 
 const cards = new Map(); // number -> its card, for those in the grid
@@ -171,7 +173,13 @@ function markOf(number) {
 }
 
 function card(number) {
-  const found = cards.get(number) ?? newCard(number);
+  const found = cards.get(number);
+  if (!found) return fillCard(newCard(number), number);
+  const stale = changed.everything || changed.images.has(number) || changed.classes.has(model.classOf[number]);
+  return stale ? fillCard(found, number) : found;
+}
+
+function fillCard(found, number) {
   const own = model.classes.get(model.classOf[number]);
   const [image, mark, caption] = found.children;
   found.className = `card ${kind(own)}${has(number, WRONG) ? " is-wrong" : ""}`;
@@ -223,7 +231,10 @@ function choose(number, range) {
 }
 
 function mark() {
-  for (const [number, element] of cards) element.setAttribute("aria-pressed", String(selected.has(number)));
+  for (const [number, element] of cards) {
+    const pressed = String(selected.has(number));
+    if (element.getAttribute("aria-pressed") !== pressed) element.setAttribute("aria-pressed", pressed);
+  }
   drawMap();
   drawBar();
 }
@@ -379,7 +390,6 @@ function lasso(numbers, more) {
   limit = PAGE;
   shown = lassoed;
   drawView();
-  drawBar();
   if (!numbers.length) tell("No image lies inside that line.");
 }
 

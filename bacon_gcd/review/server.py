@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from threading import Lock
@@ -283,6 +285,7 @@ def serve(folder: str | Path, *, port: int, started: Started) -> None:
     secret = Secret()
     open_run = OpenRun(folder, address=address)
     opener = write_opener(Path(folder).absolute(), f"{address}?code={secret.code}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` is reached
     try:
         listener.listen()
         started(f"{address}?token={secret.token}", opener)

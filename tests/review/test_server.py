@@ -298,9 +298,9 @@ def test_a_folder_that_is_no_run_is_one_line(tmp_path):
 def refit_command(monkeypatch):
     """The refit's process becomes a script of our own, so that its ends can be chosen."""
 
-    def use(script):
-        real = subprocess.Popen
+    real = subprocess.Popen
 
+    def use(script):
         def popen(words, **options):
             return real([sys.executable, "-c", script, *words[3:]], **options)
 
@@ -403,3 +403,71 @@ def test_a_server_that_comes_back_knows_the_result_of_the_one_before(page, run, 
     again = stranger(run)
     again.headers["x-review-token"] = TOKEN
     assert again.get("/refit").json()["line"] == "run-2"
+
+
+SLOW = "import sys, time; sys.stderr.write('3 of 9\\n'); sys.stderr.flush(); time.sleep(60)"
+
+
+def again_at(run):
+    """Another server, as after a restart."""
+    client = stranger(run)
+    client.headers["x-review-token"] = TOKEN
+    return client
+
+
+def test_a_server_started_during_a_refit_knows_of_it_and_can_stop_it(page, run, refit_command):
+    refit_command(SLOW)
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    again = again_at(run)
+    while again.get("/refit").json() != {"is": "running", "line": "3 of 9"}:
+        time.sleep(0.05)
+    assert "no corrections meanwhile" in edit(again, kind="confirm", images=[1]).json()["error"]
+    assert learn(again, "start").json()["error"] == "it is learning already"
+    assert learn(again, "stop").json() == {"is": "failed", "line": "stopped; nothing was written"}
+    assert edit(again, kind="confirm", images=[1]).status_code == 200
+    assert not list(run.parent.glob(".*.log"))
+
+
+def test_a_refit_that_ended_while_no_server_ran_is_told_by_the_next(page, run, refit_command):
+    refit_command("import sys; sys.exit('images changed')")
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    again = again_at(run)
+    assert wait_for(again, "failed")["line"] == "images changed"
+    refit_command(MAKE_RUN)
+    learn(again, "start")
+    assert wait_for(again_at(run), "done")["line"] == "run-2"
+
+
+def test_another_process_with_the_same_id_is_never_stopped(page, run, refit_command):
+    refit_command(SLOW)
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    record = json.loads((run / ".refit.json").read_text())
+    (run / ".refit.json").write_text(json.dumps(record | {"process": os.getpid()}))
+    answer = learn(again_at(run), "stop")
+    assert answer.json()["error"] == "it was started elsewhere and cannot be stopped from here"
+    learn(page, "stop")
+
+
+def test_an_error_of_the_system_is_one_line_in_the_page(page, run, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device", str(run / "edits.jsonl"))
+
+    monkeypatch.setattr(os, "fsync", full)
+    answer = edit(page, kind="confirm", images=[0])
+    assert answer.status_code == 507
+    assert answer.json() == {"error": "not saved: edits.jsonl: No space left on device"}
+
+
+def test_a_damaged_line_is_told_by_the_page_and_by_every_command(page, run, tmp_path):
+    edit(page, kind="rename", **{"class": 2, "to": "heron"})
+    with edits_path(run).open("ab") as file:
+        file.write(b"xx\n")
+    assert stranger_state(run)["skipped"] == ["line 2: not an edit"]
+    words = [sys.executable, "-m", "bacon_gcd", "export", str(run), "--to", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == f"bacon: {edits_path(run)}, line 2: not an edit; left out\n"
+    assert (tmp_path / "out" / "heron").is_dir()
