@@ -45,12 +45,12 @@ export function prepareDrag(select) {
     start = band = null;
   }
 
-  find("#view").addEventListener("pointerdown", (event) => {
-    const onControl = event.target.closest("button:not(.card), input, #map");
+  find("main").addEventListener("pointerdown", (event) => {
+    const onControl = event.target.closest("button:not(.card), input, #map, #side");
     if (event.button !== 0 || event.pointerType === "touch" || onControl) return;
     start = { x: event.pageX, y: event.pageY, more: event.shiftKey || event.ctrlKey || event.metaKey };
   });
-  find("#view").addEventListener("selectstart", (event) => { if (start) event.preventDefault(); });
+  find("main").addEventListener("selectstart", (event) => { if (start) event.preventDefault(); });
   grid.addEventListener("dragstart", (event) => event.preventDefault());
   addEventListener("pointermove", move);
   addEventListener("pointerup", end);

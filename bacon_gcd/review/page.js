@@ -263,17 +263,16 @@ async function load(path, asked) {
 }
 
 async function edit(asked) {
-  const at = shown.indexOf(framed), cardHadFocus = onCard(), large = isLarge();
+  const before = framed, at = shown.indexOf(framed), cardHadFocus = onCard(), large = isLarge();
   if (!await load("/edit", { ...asked, since: model.version })) {
     if (await load(`/changes?since=${encodeURIComponent(model.version)}`)) draw(); // another page may have been faster
     return false;
   }
   find("#note").textContent = "";
-  const one = asked.images && shown.includes(framed);
   if (asked.images && !large) selected.clear();
   draw();
   if ((cardHadFocus || large) && shown.length && at >= 0) {
-    const stays = one && shown[at] === framed;
+    const stays = asked.images && shown[at] === before;
     const next = shown[Math.min(at + (stays ? 1 : 0), shown.length - 1)];
     if (large) framed = next;
     else cards.get(next)?.focus();
