@@ -103,7 +103,8 @@ def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
 def resized(left: Corrected, n_classes: int) -> Corrected:
     """Fewer: the smallest classes nobody stands for go. More: new ones, never used before.
 
-    An image that is barred from every class opens one more.
+    An image that is barred from every class opens one more. There are at most as many new ones as
+    images that are free to move: those of a merged class are not.
     """
     sizes = np.bincount(left.places, minlength=len(left.classes))
     order = np.lexsort((sizes, left.vouched))  # what may go comes first, the smallest before others
@@ -111,6 +112,7 @@ def resized(left: Corrected, n_classes: int) -> Corrected:
     keep[order[: max(len(left.classes) - n_classes, 0)]] = False
     left = left.only(keep)
     n_new = max(n_classes - len(left.classes), int(left.homeless(len(left.classes)).any()))
+    n_new = min(n_new, int((left.fixed < 0).sum()))
     new = [
         FoundClass(left.next_id + i, f"novel_{left.next_novel + i:03d}", known=False)
         for i in range(n_new)

@@ -114,11 +114,15 @@ class Classes:
 def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: Model) -> Classes:
     """The classes of a run as a person corrected them.
 
-    Their centroids are the model's; where images were moved, the mean of those that are there.
+    Their centroids are the model's; where images were moved, the mean of those that are there. A
+    class that edits opened and emptied again has neither, and is gone.
 
     features: (N, D) of the run's own images.
     """
-    found = tuple(sorted(applied.classes, key=lambda each: not each.known))
+    used = {row.class_name for row in applied.rows}
+    there = {each.id for each in before.classes}
+    kept = (each for each in applied.classes if each.name in used or each.id in there)
+    found = tuple(sorted(kept, key=lambda each: not each.known))
     place = {each.name: number for number, each in enumerate(found)}
     now = np.array([place[row.class_name] for row in applied.rows], dtype=np.int64)
     centroids, stays = _centroids(before, found, now, features, model)
