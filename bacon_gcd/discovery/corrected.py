@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.discovery.apply import Applied
+from bacon_gcd.discovery.edited import Applied
 from bacon_gcd.discovery.edits import edits_path, novel_number, read_edits
 from bacon_gcd.discovery.folder import NOVEL, DiscoverRun, FoundClass
 

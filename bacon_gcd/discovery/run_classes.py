@@ -22,7 +22,7 @@ from bacon_gcd.classes.assign import (
 )
 from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
 from bacon_gcd.cluster import unit
-from bacon_gcd.discovery.apply import Applied
+from bacon_gcd.discovery.edited import Applied
 from bacon_gcd.discovery.edits import edits_path, novel_number, read_edits
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, Prediction, first_number
 from bacon_gcd.model import Model

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from bacon_gcd.config import UserError, choose
-from bacon_gcd.discovery.apply import EditedRun
+from bacon_gcd.discovery.edited import EditedRun
 from bacon_gcd.discovery.edits import KINDS, Edit, checked
 from bacon_gcd.system.text import visible
 

@@ -13,7 +13,8 @@ from threading import RLock
 from typing import Any
 
 from bacon_gcd.config import UserError
-from bacon_gcd.discovery.apply import Changed, EditedRun, edited_run, replay
+from bacon_gcd.discovery.apply import edited_run, replay
+from bacon_gcd.discovery.edited import Changed, EditedRun
 from bacon_gcd.discovery.edits import Edit, EditLog, edits_path
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.review.asked import (
@@ -70,7 +71,7 @@ class Session:
     @property
     def undo(self) -> str | None:
         """What would be undone, in words; None: nothing was edited."""
-        if not self.edited.n_steps:
+        if not self.edited.n_edits:
             return None
         return describe(self.edited.last) if self.edited.last else "the edit before"
 
@@ -214,7 +215,7 @@ class Session:
         return changed
 
     def _undo(self) -> Changed:
-        if not self.edited.n_steps:
+        if not self.edited.n_edits:
             raise UserError("there is nothing to undo")
         if self.edited.last is None:
             self._replay()

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bacon_gcd.config import UserError
-from bacon_gcd.discovery import apply as apply_module
-from bacon_gcd.discovery.apply import EditedRun, EditsWarning, apply_edits, corrected, replay
+from bacon_gcd.discovery import journal
+from bacon_gcd.discovery.apply import EditsWarning, apply_edits, corrected, replay
 from bacon_gcd.discovery.constraints import Constraints
+from bacon_gcd.discovery.edited import EditedRun
 from bacon_gcd.discovery.edits import Line, append_edit, edits_path
 from bacon_gcd.discovery.folder import DiscoverRun
 from tests.discover_samples import CLASSES, make_run, predictions
@@ -276,7 +277,7 @@ def test_a_recorded_id_that_another_class_has_is_refused():
 
 
 def test_memory_of_a_session_is_bounded_and_older_edits_need_a_replay(monkeypatch):
-    monkeypatch.setattr(apply_module, "KEPT_CHANGES", 9)  # three renames
+    monkeypatch.setattr(journal, "KEPT_CHANGES", 9)  # three renames
     edited = EditedRun(ROWS, CLASSES)
     for number in range(5):
         edited.apply(rename(edited.classes[0].name, f"cat {number}"))
@@ -285,7 +286,7 @@ def test_memory_of_a_session_is_bounded_and_older_edits_need_a_replay(monkeypatc
         edited.take_back()
         assert edited.classes[0].name == f"cat {number}"
     assert edited.last is None
-    assert edited.n_steps == 2
+    assert edited.n_edits == 2
 
 
 def test_lines_that_cannot_be_applied_are_named_and_the_others_count(tmp_path):

@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'bacon-gcd[review]'")
 
 from bacon_gcd.config import UserError
-from bacon_gcd.discovery import apply as apply_module
+from bacon_gcd.discovery import journal
+from bacon_gcd.discovery.edited import EditedRun
 from bacon_gcd.discovery.edits import append_edit, edits_path, read_edits
 from bacon_gcd.review import session as session_module
 from bacon_gcd.review.asked import NotThereError
@@ -101,9 +102,9 @@ def test_a_version_nobody_knows_gets_everything(session, since):
 def test_what_an_edit_costs_does_not_grow_with_the_session(tmp_path, monkeypatch):
     session = Session(make_run(tmp_path, predictions(per_class=50), images=False))
     applied = []
-    real = apply_module.EditedRun.apply
+    real = EditedRun.apply
     monkeypatch.setattr(
-        apply_module.EditedRun, "apply", lambda self, edit: applied.append(edit) or real(self, edit)
+        EditedRun, "apply", lambda self, edit: applied.append(edit) or real(self, edit)
     )
     for number in range(60):
         answer = confirm(session, number, since=session.version)
@@ -157,7 +158,7 @@ def test_a_full_disk_changes_nothing(session, run, monkeypatch):
 
 def test_undo_reaches_further_back_than_what_is_kept_in_memory(session, run, monkeypatch):
     first = seen(session)
-    monkeypatch.setattr(apply_module, "KEPT_CHANGES", 3)
+    monkeypatch.setattr(journal, "KEPT_CHANGES", 3)
     for number in range(12):
         confirm(session, number)
     for _ in range(12):
