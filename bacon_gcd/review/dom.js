@@ -32,3 +32,14 @@ export async function request(path, asked) {
   if (!answer.ok) { tell(found.error); return null; }
   return found;
 }
+
+// Make these the children, touching only what differs.
+export function arrange(parent, wanted) {
+  const keep = new Set(wanted);
+  for (const child of [...parent.children]) if (!keep.has(child)) child.remove();
+  let at = parent.firstElementChild;
+  for (const child of wanted) {
+    if (child === at) at = at.nextElementSibling;
+    else parent.insertBefore(child, at);
+  }
+}

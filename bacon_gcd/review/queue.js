@@ -2,21 +2,19 @@
 const waiting = [];
 let working = false;
 
-export const isWorking = () => working;
-
 // A task is { run } or { key }: a key that waits goes to the dialog that a task before it opened.
 export async function enqueue(task) {
   waiting.push(task);
   if (working) return;
   working = true;
-  try {
-    while (waiting.length) {
-      const next = waiting.shift();
-      await next.run();
+  while (waiting.length) {
+    try {
+      await waiting.shift().run();
+    } catch (error) {
+      console.error(error); // the others still get their turn
     }
-  } finally {
-    working = false;
   }
+  working = false;
 }
 
 // Hand the keys that wait to a dialog that was just opened, as if they were typed there, while it is open.
