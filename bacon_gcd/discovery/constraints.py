@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
-from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json, write_json
 
 CONSTRAINTS = "constraints.json"
+
+
+class _Stored(TypedDict):
+    confirmed: dict[str, str]
+    must_link: list[list[str]]
+    cannot_link: list[tuple[str, str]]
+    next_id: int
 
 
 @dataclass(frozen=True)
@@ -30,14 +37,10 @@ class Constraints:
         path = run / CONSTRAINTS
         if not path.exists():
             return cls()
-        try:
-            stored = read_json(path)
-            must_link = tuple(tuple(files) for files in stored["must_link"])
-            cannot_link = tuple((file, name) for file, name in stored["cannot_link"])
-            return cls(dict(stored["confirmed"]), must_link, cannot_link, int(stored["next_id"]))
-        except (ValueError, KeyError, TypeError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{path}: not the constraints of a run: {reason}") from None
+        stored: _Stored = read_json(path, _Stored, what="the constraints of a run")
+        must_link = tuple(tuple(files) for files in stored["must_link"])
+        cannot_link = tuple(stored["cannot_link"])
+        return cls(stored["confirmed"], must_link, cannot_link, stored["next_id"])
 
     def write(self, run: Path) -> None:
         """Remember them beside a run that was refitted to them."""

@@ -319,7 +319,9 @@ class EditedRun:
         return [self.classes[each] for each in sorted(self.classes, key=self.position)]
 
     def result(self) -> Applied:
-        """The run as corrected."""
+        """The run as corrected; without an edit, as it was written."""
+        if not self.n_edits:
+            return Applied(self.rows, tuple(self.ordered_classes()), self._earlier, self.next_id)
         rows = tuple(self._corrected_row(number) for number in range(len(self.rows)))
         classes = tuple(self._counted(each) for each in self.ordered_classes())
         return Applied(rows, classes, self._constraints(), self.next_id)

@@ -43,7 +43,10 @@ def test_numbers_and_plain_text_are_left_alone():
 
 
 def test_escaping_is_in_the_csv_and_not_in_what_is_read(tmp_path):
-    rows = [replace(predictions()[0], file_name="=a.png", neighbors=("=b.png",))]
+    rows = [
+        replace(predictions()[0], file_name="=a.png", neighbors=("=b.png",)),
+        replace(predictions()[0], file_name="=b.png"),
+    ]
     folder = make_run(tmp_path, rows, images=False)
     assert "'=a.png" in (folder / "predictions.csv").read_text()
     assert "'=b.png" in (folder / "predictions.csv").read_text()
