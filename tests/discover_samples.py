@@ -1,5 +1,7 @@
 """Small discover runs, written directly: tiny images, planted features, no training."""
 
+from dataclasses import replace
+
 import numpy as np
 from PIL import Image
 
@@ -44,6 +46,8 @@ def predictions(classes=CLASSES, per_class=4):
 def make_run(folder, rows=None, classes=CLASSES, *, next_novel=2, images=True):
     """A run folder and its source folder; every class has its own color and direction."""
     rows = predictions(classes) if rows is None else rows
+    names = {row.file_name for row in rows}
+    rows = [replace(row, neighbors=tuple(names.intersection(row.neighbors))) for row in rows]
     source, run = folder / "source", folder / "run"
     source.mkdir(parents=True)
     write_atomic(run / "config.toml", to_toml({"source": str(source)}).encode())
@@ -59,5 +63,6 @@ def make_run(folder, rows=None, classes=CLASSES, *, next_novel=2, images=True):
             path.parent.mkdir(parents=True, exist_ok=True)
             color = (60 * home % 256, 40 + 13 * number % 200, 5 * number % 256)
             Image.new("RGB", (12, 10), color).save(path)
+    features[:, 6] += 1e-3  # no row is zero
     write_features(run, features / np.linalg.norm(features, axis=1, keepdims=True))
     return run

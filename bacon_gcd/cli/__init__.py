@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 from bacon_gcd.cli import about, cache, correct, data, sort, train, weights
 from bacon_gcd.cli.app import app, errors_in_one_line
+from bacon_gcd.system.text import visible
 
 # Importing them added their commands to the app; here in the order in which a person meets them.
 COMMANDS = (sort, correct, train, data, about, weights, cache)
@@ -14,8 +18,16 @@ app.registered_commands.sort(
 )
 
 
+def warn_in_one_line(
+    message: Warning | str, category: type[Warning], *where: object, **more: object
+) -> None:
+    """A warning of ours as a person reads it: without the line of code that gave it."""
+    sys.stderr.write(f"bacon: {visible(str(message))}\n")
+
+
 def main() -> None:
     """Run the command; a person's mistake is one line and exit code 2, Ctrl-C is 130."""
+    warnings.showwarning = warn_in_one_line
     with errors_in_one_line():
         app(standalone_mode=True)
 

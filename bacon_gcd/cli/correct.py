@@ -36,12 +36,12 @@ def review(
         raise UserError("bacon review needs two packages: pip install 'bacon-gcd[review]'")
     from bacon_gcd.review.server import serve
 
-    def started(url: str) -> None:
+    def started(url: str, opener: Path | None) -> None:
         text = f"review page: {url}\nevery edit is saved at once; stop with Ctrl-C"
         show({"url": url}, as_json=json, text=text)
         sys.stdout.flush()
-        if not no_open:
-            typer.launch(url)
+        if not no_open and opener is not None:
+            typer.launch(str(opener))  # not the address: its secret would stand in `ps`
 
     serve(run, port=port, started=started)
 

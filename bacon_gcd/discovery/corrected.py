@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.discovery.edits import Applied, edits_path, first_unused_id, novel_number, read_edits
+from bacon_gcd.discovery.edited import Applied
+from bacon_gcd.discovery.edits import edits_path, novel_number, read_edits
 from bacon_gcd.discovery.folder import NOVEL, DiscoverRun, FoundClass
 
 IntArray = npt.NDArray[np.int64]
@@ -79,7 +80,7 @@ class Corrected:
 
 def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
     """The edits' outcome as arrays; classes without an image are gone."""
-    rows, classes, constraints = applied
+    rows, classes, constraints, next_id = applied
     used = {row.class_name for row in rows}
     kept = tuple(sorted((c for c in classes if c.name in used), key=lambda c: not c.known))
     position = {each.name: number for number, each in enumerate(kept)}
@@ -94,7 +95,7 @@ def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
         confirmed=np.array([row.file_name in constraints.confirmed for row in rows]),
         linked=np.array([row.file_name in linked for row in rows]),
         barred=np.array(pairs, dtype=np.int64).reshape(-1, 2),
-        next_id=first_unused_id(before, applied),
+        next_id=next_id,
         next_novel=novel_number(read_edits(edits_path(before.folder)), start=before.next_novel),
     )
 
@@ -102,7 +103,8 @@ def what_is_left(before: DiscoverRun, applied: Applied) -> Corrected:
 def resized(left: Corrected, n_classes: int) -> Corrected:
     """Fewer: the smallest classes nobody stands for go. More: new ones, never used before.
 
-    An image that is barred from every class opens one more.
+    An image that is barred from every class opens one more. There are at most as many new ones as
+    images that are free to move: those of a merged class are not.
     """
     sizes = np.bincount(left.places, minlength=len(left.classes))
     order = np.lexsort((sizes, left.vouched))  # what may go comes first, the smallest before others
@@ -110,6 +112,7 @@ def resized(left: Corrected, n_classes: int) -> Corrected:
     keep[order[: max(len(left.classes) - n_classes, 0)]] = False
     left = left.only(keep)
     n_new = max(n_classes - len(left.classes), int(left.homeless(len(left.classes)).any()))
+    n_new = min(n_new, int((left.fixed < 0).sum()))
     new = [
         FoundClass(left.next_id + i, f"novel_{left.next_novel + i:03d}", known=False)
         for i in range(n_new)

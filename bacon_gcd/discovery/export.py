@@ -20,7 +20,7 @@ from typing import Any
 
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.entries import UNLABELED_FOLDERS, extensions
-from bacon_gcd.discovery.edits import corrected
+from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.safe_names import safe_file_name, safe_name, same_name_key, unique_name
 from bacon_gcd.system.files import one_line_errors, read_json, sync_folder, write_atomic
@@ -59,7 +59,7 @@ def plan_export(run: DiscoverRun, *, how: str) -> Plan:
     choose("--how", how, HOW)
     if not run.root.is_dir():
         raise UserError(f"{run.root}: no such folder; only images in files can be exported")
-    rows, classes, constraints = corrected(run)
+    rows, classes, constraints, _ = corrected(run)
     wrong = set(constraints.cannot_link)
     taken = {same_name_key(name) for name in (MANIFEST, PART, *UNLABELED_FOLDERS)}
     folders = {each.name: unique_name(safe_name(each.name), taken) for each in classes}
@@ -94,7 +94,9 @@ def _with_files(run: DiscoverRun, how: str, folder_of: list[str]) -> Plan:
 
 def _file_to_place(run: DiscoverRun, number: int, how: str) -> Path:
     file = run.file_of(number).absolute()
-    if how == "move" and file.is_symlink():
+    real = file.resolve()
+    linked = file.is_symlink() or not any(real.is_relative_to(each.resolve()) for each in run.roots)
+    if how == "move" and linked:
         raise UserError("a link is not moved; use --how copy")
     return file
 

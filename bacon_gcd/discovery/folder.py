@@ -191,11 +191,14 @@ class DiscoverRun:
         return list(found)
 
     def file_of(self, row: int) -> Path:
-        """The image's file; what leads out of the source folder is refused."""
+        """The image's file; a name that leads out of the source folder is refused.
+
+        Links inside the folder are followed, as discover does.
+        """
         source, name = self.source_of(row)
         root = _root(source)
         path = root / _on_disk(root, name)
-        if not path.resolve().is_relative_to(root.resolve()):
+        if ".." in Path(name).parts or not path.absolute().is_relative_to(root.absolute()):
             raise UserError(f"{name!r} leads out of {root}")
         if root.is_file():
             raise UserError(f"{name!r} is inside {root} and has no file of its own")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery.edits import corrected
+from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.model import load_model, tokens_for
 
@@ -55,7 +55,7 @@ def names_now(run: Path) -> Mapping[str, FoundClass]:
     if not (run / "classes.json").exists():
         return {}
     before = DiscoverRun.load(run)
-    rows, classes, _ = corrected(before)
+    rows, classes, *_ = corrected(before)
     now = {each.id: each for each in classes}
     place = {each.name: each for each in classes}
     moved: dict[str, Counter[str]] = {each.name: Counter() for each in before.classes}

@@ -20,8 +20,9 @@ from bacon_gcd.classes.number import ClassNumber
 from bacon_gcd.classes.tree import ClassTree, read_tree
 from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError, settings_from
+from bacon_gcd.discovery.apply import corrected
+from bacon_gcd.discovery.constraints import Constraints
 from bacon_gcd.discovery.duplicates import Twins
-from bacon_gcd.discovery.edits import Constraints, corrected
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.inputs import images_of, refuse_changed
 from bacon_gcd.discovery.material import Material

@@ -16,6 +16,8 @@ from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.number import Range, count_classes
 from bacon_gcd.cluster import add_centroids, constrained_kmeans, unit
 from bacon_gcd.config import UserError, choose, settings_from
+from bacon_gcd.discovery.apply import corrected
+from bacon_gcd.discovery.constraints import Constraints
 from bacon_gcd.discovery.corrected import (
     BoolArray,
     Corrected,
@@ -26,7 +28,7 @@ from bacon_gcd.discovery.corrected import (
     without_barred,
 )
 from bacon_gcd.discovery.duplicates import find_duplicates
-from bacon_gcd.discovery.edits import Applied, Constraints, corrected
+from bacon_gcd.discovery.edited import Applied
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.inputs import refuse_changed
 from bacon_gcd.discovery.material import Material

@@ -22,7 +22,8 @@ from bacon_gcd.classes.assign import (
 )
 from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
 from bacon_gcd.cluster import unit
-from bacon_gcd.discovery.edits import Applied, edits_path, first_unused_id, novel_number, read_edits
+from bacon_gcd.discovery.edited import Applied
+from bacon_gcd.discovery.edits import edits_path, novel_number, read_edits
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, Prediction, first_number
 from bacon_gcd.model import Model
 
@@ -113,11 +114,15 @@ class Classes:
 def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: Model) -> Classes:
     """The classes of a run as a person corrected them.
 
-    Their centroids are the model's; where images were moved, the mean of those that are there.
+    Their centroids are the model's; where images were moved, the mean of those that are there. A
+    class that edits opened and emptied again has neither, and is gone.
 
     features: (N, D) of the run's own images.
     """
-    found = tuple(sorted(applied.classes, key=lambda each: not each.known))
+    used = {row.class_name for row in applied.rows}
+    there = {each.id for each in before.classes}
+    kept = (each for each in applied.classes if each.name in used or each.id in there)
+    found = tuple(sorted(kept, key=lambda each: not each.known))
     place = {each.name: number for number, each in enumerate(found)}
     now = np.array([place[row.class_name] for row in applied.rows], dtype=np.int64)
     centroids, stays = _centroids(before, found, now, features, model)
@@ -132,7 +137,7 @@ def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: M
         limits,
         CENTROID_TEMPERATURE / float(model.method.centroids.norm(dim=1).max()),
         model.threshold,
-        first_unused_id(before, applied),
+        applied.next_id,
         max(novel_number(edits, start=before.next_novel), first_number(names)),
     )
 

@@ -20,8 +20,10 @@ from bacon_gcd.classes.number import ClassNumber
 from bacon_gcd.config import settings_from
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
+from bacon_gcd.discovery.apply import corrected
+from bacon_gcd.discovery.constraints import Constraints
 from bacon_gcd.discovery.duplicates import find_duplicates
-from bacon_gcd.discovery.edits import Applied, Constraints, corrected
+from bacon_gcd.discovery.edited import Applied
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.material import Material
 from bacon_gcd.discovery.new_classes import with_labeled, with_unfit

@@ -11,27 +11,50 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from bacon_gcd.config import UserError, read_toml
+from bacon_gcd.system.files import read_json, write_json
 from bacon_gcd.system.text import visible
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+RECORD = ".refit.json"  # in the run: what is being made of it, and by which process
 STOP_SECONDS = 20  # for cleaning up; after that it is ended hard
 
 
 class Learning:
-    """At most one refit of a run. It outlives the page and the server, unless it is stopped."""
+    """At most one refit of a run. It outlives the page and the server, unless it is stopped.
+
+    The refit's standard error is a log file that is locked through this very handle. So the lock is
+    held exactly as long as the process lives, and a server that is started meanwhile knows of it.
+    """
 
     def __init__(self, run: Path) -> None:
         self.run = run.resolve()
         self.process: subprocess.Popen[bytes] | None = None
-        self.out: Path | None = None
         self.error = ""
+        self.out = self._of_earlier_server()
+
+    def _of_earlier_server(self) -> Path | None:
+        """Where a refit writes to that an earlier server started, finished meanwhile or not."""
+        try:
+            name = read_json(self.run / RECORD)["out"]
+            out = self.run.with_name(name) if isinstance(name, str) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return out if out is not None and log_of(out).exists() else None
 
     @property
     def running(self) -> bool:
         """Whether the refit is at work."""
-        return self.process is not None and self.process.poll() is None
+        if self.process is not None:
+            return self.process.poll() is None
+        return self.out is not None and is_locked(log_of(self.out))
 
     def start(self) -> None:
         """Begin, with the corrections that are on disk now."""
@@ -40,6 +63,7 @@ class Learning:
         self.out, self.error = free_folder(self.run), ""
         words = ("discover", "--refit", str(self.run), "-o", str(self.out))
         with log_of(self.out).open("wb") as log:
+            lock_handle(log.fileno())
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and words
                 [sys.executable, "-m", "bacon_gcd", *words],
                 stdin=subprocess.DEVNULL,
@@ -47,26 +71,39 @@ class Learning:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C for the server is not for it
             )
+        write_json(self.run / RECORD, {"out": self.out.name, "process": self.process.pid})
 
     def stop(self) -> None:
         """End it, because the person asked; nothing half-written stays behind."""
-        if self.process is None or not self.running:
+        if not self.running:
             return
-        self.process.send_signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self._signal(signal.SIGTERM if os.name == "nt" else signal.SIGINT)
+        if not self._ends_within(STOP_SECONDS):
+            self._signal(signal.SIGTERM if os.name == "nt" else signal.SIGKILL)
+            self._ends_within(STOP_SECONDS)
         self._finish("stopped; nothing was written")
+
+    def _signal(self, number: int) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            return
+        pid = read_json(self.run / RECORD)["process"]
+        if not is_refit(pid, self.run):
+            raise UserError("it was started elsewhere and cannot be stopped from here")
+        os.kill(pid, number)
+
+    def _ends_within(self, seconds: float) -> bool:
+        until = monotonic() + seconds
+        while self.running and monotonic() < until:
+            sleep(0.05)
+        return not self.running
 
     def status(self) -> dict[str, Any]:
         """What the page shows: idle, running, failed, or done with the new run's name."""
-        if self.running and self.out is not None:
+        if self.out is not None and self.running:
             return {"is": "running", "line": visible(last_line(log_of(self.out)))}
-        if self.process is not None:
-            failed = self.process.returncode != 0
-            self._finish(self._reason() if failed else "")
+        if self.out is not None:
+            self._finish("" if self.out in refits_of(self.run) else self._reason())
         if self.error:
             return {"is": "failed", "line": visible(self.error)}
         if (new := self.newest()) is not None:
@@ -84,7 +121,35 @@ class Learning:
     def _finish(self, error: str) -> None:
         if self.out is not None:
             log_of(self.out).unlink(missing_ok=True)
+        (self.run / RECORD).unlink(missing_ok=True)
         self.process, self.out, self.error = None, None, error
+
+
+def lock_handle(handle: int) -> None:
+    """Lock an open file; whoever inherits the handle holds the lock too."""
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process holds the lock; never where the system has no such locks."""
+    if fcntl is None or not path.exists():
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def is_refit(pid: object, run: Path) -> bool:
+    """Whether the process is the refit of this run: its id may be another one's by now."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"--refit" in words and os.fsencode(run) in words
 
 
 def _command(run: Path) -> str:

@@ -15,8 +15,7 @@ from bacon_gcd import discover
 from bacon_gcd.data import demo
 from bacon_gcd.discovery.edits import edits_path, read_edits
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
-
-from ..discover_samples import make_run, predictions
+from tests.discover_samples import make_run, predictions
 
 HOSTILE = "<img src=x onerror='window.hacked=1'>\u202e\"&amp;"
 
@@ -52,6 +51,7 @@ def serve():
 def visit(watched, server):
     watched.page.goto(server.url)
     watched.page.wait_for_selector("html[data-ready]")
+    watched.page.wait_for_selector("#grid .card[title]:not([title=''])")
     return watched.page
 
 
@@ -225,7 +225,7 @@ def test_a_class_is_split_and_the_most_uncertain_image_comes_first(watch, serve,
     page.click("#split")
     page.keyboard.press("Enter")
     page.wait_for_selector("#undo:has-text('split novel_000')", timeout=60_000)
-    assert class_names(page)[-1] == "novel_002"
+    assert class_names(page)[-1] == "novel_004"
     assert page.locator("#grid .card").count() == 2
 
 
@@ -261,3 +261,175 @@ def test_the_page_fits_the_screen_in_light_and_dark(watch, serve, tmp_path, widt
     assert bar["x"] >= 0
     assert bar["x"] + bar["width"] <= width
     assert watched.complaints == []
+
+
+def slow_edits(page, seconds):
+    """Every edit takes this long on its way."""
+
+    def hold(route):
+        page.wait_for_timeout(1000 * seconds)
+        route.continue_()
+
+    page.route("**/edit", hold)
+
+
+def test_no_key_is_lost_while_the_server_is_busy(watch, serve, tmp_path):
+    run = make_run(tmp_path)
+    page = visit(watch(), serve(run))
+    page.keyboard.press("ArrowRight")
+    slow_edits(page, 0.3)
+    keys = ["c", "c", "w", "m", *"owl", "Enter", "c", "u", "m", *"d", "Backspace", *"cat", "Enter"]
+    page.evaluate(
+        """(keys) => keys.forEach((key) => document.activeElement.dispatchEvent(
+             new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })))""",
+        keys,
+    )  # all of them before the first answer
+    page.wait_for_selector("#undo:has-text('move 1 to cat')", timeout=20_000)
+    stored = read_edits(edits_path(run))
+    said = [(each["kind"], each.get("to", each.get("of"))) for each in stored]
+    assert said == [
+        *(("confirm", None),) * 2,
+        ("wrong", None),
+        ("move", "owl"),
+        ("confirm", None),
+        ("undo", 5),
+        ("move", "cat"),
+    ]
+    files = [each["files"][0] for each in stored if "files" in each and each["n"] != 5]
+    assert len(set(files)) == len(files)  # each key acted on the next image
+
+
+def test_the_large_view_shows_the_image_its_neighbors_examples_and_acts(watch, serve, tmp_path):
+    run = make_run(tmp_path)
+    watched = watch(viewport={"width": 1280, "height": 800})
+    page = visit(watched, serve(run))
+    open_class(page, "cat")
+    page.locator("#grid .card").nth(0).dblclick()
+    page.wait_for_selector("#large[open]")
+    page.wait_for_selector("#large-name:has-text('in/0_3.png')")
+    assert page.inner_text("#large-class").startswith("cat")
+    assert page.locator("#large-neighbors img").count() == 1
+    assert page.inner_text("#large-examples h4") == "Labeled or confirmed images of cat"
+    assert page.locator("#large-examples img").count() == 2
+    page.keyboard.press("f")
+    page.wait_for_selector("#large-pane.full")
+    original = page.request.get(page.locator("#large-original").evaluate("each => each.href"))
+    assert original.headers["content-type"] == "image/jpeg"
+    page.keyboard.press("c")
+    page.wait_for_selector("#large-name:has-text('in/0_2.png')")  # on to the next one
+    page.click("#large-actions [data-do=move]")
+    page.keyboard.type("dog")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#large-name:has-text('in/0_1.png')")
+    page.keyboard.press("ArrowLeft")
+    page.locator("#large-neighbors button").first.click()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#large:not([open])", state="attached")
+    assert [each["kind"] for each in read_edits(edits_path(run))] == ["confirm", "move"]
+    assert watched.complaints == []
+
+
+def test_images_are_selected_by_dragging_and_tagged_at_once(watch, serve, tmp_path):
+    run = make_run(tmp_path)
+    page = visit(watch(viewport={"width": 1280, "height": 800}), serve(run))
+    first, third = (page.locator("#grid .card").nth(i).bounding_box() for i in (0, 2))
+    page.mouse.move(first["x"] - 8, first["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(third["x"] + 10, third["y"] + 40, steps=5)
+    page.mouse.up()
+    assert page.inner_text("#chosen") == "3 selected"
+    page.mouse.move(third["x"] + 20, third["y"] + 20)
+    page.keyboard.press("m")
+    page.keyboard.type("owl")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#undo:has-text('move 3 to owl')")
+    assert len(read_edits(edits_path(run))[0]["files"]) == 3
+
+
+def test_a_lasso_on_the_map_selects_what_lies_inside(watch, serve, tmp_path):
+    run = make_run(tmp_path)
+    watched = watch(viewport={"width": 1280, "height": 800})
+    page = visit(watched, serve(run))
+    page.keyboard.press("p")
+    page.wait_for_selector("#map:visible")
+    page.wait_for_load_state("networkidle")
+    box = page.locator("#map-canvas").bounding_box()
+    left, bottom = box["x"], box["y"] + box["height"]
+    # Each class is a row of the map; the lowest is `cat`.
+    corners = [(2, -2), (box["width"] - 2, -2), (box["width"] - 2, -60), (2, -60)]
+    page.mouse.move(left + 2, bottom - 60)
+    page.mouse.down()
+    for x, y in corners:
+        page.mouse.move(left + x, bottom + y, steps=3)
+    page.mouse.up()
+    page.wait_for_selector("#chosen:has-text('4 selected')")
+    assert page.locator("#grid .card").count() == 4
+    page.keyboard.press("c")
+    page.wait_for_selector("#undo:has-text('confirm 4')")
+    assert read_edits(edits_path(run))[0]["files"] == [f"in/0_{k}.png" for k in range(4)]
+    assert watched.complaints == []
+
+
+def test_the_page_the_browser_is_started_with_leads_to_the_review_once(watch, serve, tmp_path):
+    run = make_run(tmp_path)
+    serve(run)
+    page = watch().page
+    page.goto((run / ".review.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    assert page.url.endswith("/")
+    assert class_names(page) == ["cat", "dog", "novel_000", "novel_001"]
+    stranger = watch().page
+    stranger.goto((run / ".review.html").as_uri())
+    stranger.wait_for_selector("text=open the address that")
+
+
+def test_long_names_are_shown_whole_and_one_of_many_classes_is_found(watch, serve, tmp_path):
+    names = [f"{'a name of quite some length ' * 3}{i}" for i in range(60)]
+    classes = [FoundClass(i, name, i < 30) for i, name in enumerate(names)]
+    run = make_run(tmp_path, predictions(classes, 2), classes)
+    watched = watch(viewport={"width": 1280, "height": 800})
+    page = visit(watched, serve(run))
+    cut = """() => [...document.querySelectorAll("#classes .name, .card .name, .card .mark, #undo")]
+      .filter((each) => getComputedStyle(each).textOverflow === "ellipsis"
+        || each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0).length"""
+    assert page.evaluate(cut) == 0
+    assert page.evaluate("document.documentElement.scrollWidth") == 1280
+    page.fill("#find-class", "length 47")
+    assert class_names(page) == [names[47]]
+    open_class(page, names[47])
+    assert page.locator("#grid .card").count() == 2
+    assert watched.complaints == []
+
+
+def test_lines_that_were_left_out_are_told(watch, serve, tmp_path):
+    run = make_run(tmp_path)
+    edits_path(run).write_text('{"kind": "confirm", "files": ["<b>gone.png"]}\n')
+    page = visit(watch(), serve(run))
+    assert "line 1: file '<b>gone.png' is not one of the 16" in page.inner_text("#skipped")
+
+
+def test_rows_appear_as_one_scrolls_and_a_click_redraws_only_what_changed(watch, serve, tmp_path):
+    run = make_run(tmp_path, predictions(per_class=130), images=False)
+    page = visit(watch(viewport={"width": 1280, "height": 800}), serve(run))
+    assert page.locator("#grid .card").count() == 200
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_function("document.querySelectorAll('#grid .card').length > 200")
+    page.evaluate(
+        """() => { window.touched = new Set();
+        const note = ({ target }) => {
+          const card = target.closest?.(".card");
+          if (card) window.touched.add(card.dataset.image);
+        };
+        const how = { subtree: true, childList: true, characterData: true };
+        new MutationObserver((seen) => seen.forEach(note))
+          .observe(document.querySelector("#grid"), how); }"""
+    )
+    open_class(page, "dog")
+    page.locator("#grid .card").nth(3).focus()
+    page.evaluate("window.touched.clear()")
+    answers = []
+    page.on("response", lambda answer: "/edit" in answer.url and answers.append(answer))
+    page.keyboard.press("c")
+    page.wait_for_selector("#undo:has-text('confirm 1')")
+    assert page.evaluate("window.touched.size") <= 1
+    assert len(answers[0].body()) < 300

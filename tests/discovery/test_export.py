@@ -371,20 +371,23 @@ def test_an_export_into_the_images_own_folder_is_refused(tmp_path, inside):
         go(run, tmp_path / "source" / inside)
 
 
-def test_links_that_lead_out_are_left_out_and_links_put_into_the_export_are_not_followed(tmp_path):
+def test_linked_images_are_copied_and_links_put_into_the_export_are_not_followed(tmp_path):
     rows = [replace(predictions()[0], file_name=n) for n in ("a.png", "out.png", "../x.png")]
     run, to = make_run(tmp_path, rows, images=False), tmp_path / "out"
     (tmp_path / "x.png").write_bytes(b"secret")
     (tmp_path / "source" / "a.png").write_bytes(b"a")
     (tmp_path / "source" / "out.png").symlink_to(tmp_path / "x.png")
-    assert set(go(run, to)["left out"]) == {"out.png", "../x.png"}
-    assert tree(to) == {"cat/a.png": b"a"}
-    (to / "cat" / "a.png").unlink()
+    assert set(go(run, to)["left out"]) == {"../x.png"}
+    assert tree(to) == {"cat/a.png": b"a", "cat/out.png": b"secret"}
+    for name in ("a.png", "out.png"):
+        (to / "cat" / name).unlink()
     (to / "cat").rmdir()
     (to / "cat").symlink_to(tmp_path / "source")
     with pytest.raises(UserError, match="a link"):
         go(run, to)
-    assert undo_export(to)["kept"] == {"cat/a.png": "its folder is a link"}
+    assert undo_export(to)["kept"] == dict.fromkeys(
+        ("cat/a.png", "cat/out.png"), "its folder is a link"
+    )
     assert (tmp_path / "source" / "a.png").read_bytes() == b"a"
 
 
@@ -442,3 +445,14 @@ def test_a_mistake_in_the_command_is_one_line(tmp_path, words):
     failed = CliRunner().invoke(app, [run if word == "RUN" else word for word in words])
     assert isinstance(failed.exception, UserError)
     assert "\n" not in str(failed.exception)
+
+
+def test_a_move_takes_no_image_out_of_a_linked_folder(tmp_path):
+    rows = [replace(predictions()[0], file_name="far/a.png")]
+    run = make_run(tmp_path, rows, images=False)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.png").write_bytes(b"a")
+    (tmp_path / "source" / "far").symlink_to(tmp_path / "elsewhere")
+    plan = plan_export(DiscoverRun.load(run), how="move")
+    assert plan.left_out == {"far/a.png": "a link is not moved; use --how copy"}
+    assert len(plan_export(DiscoverRun.load(run), how="copy").items) == 1

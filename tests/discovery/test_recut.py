@@ -11,7 +11,8 @@ import bacon_gcd
 from bacon_gcd.classes.tree import ClassTree, Join
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery import result as findings
-from bacon_gcd.discovery.edits import Constraints, edits_path
+from bacon_gcd.discovery.constraints import Constraints
+from bacon_gcd.discovery.edits import edits_path
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.recut import recut, with_moved
 from tests.planted_photos import bacon, plant, vectors_of

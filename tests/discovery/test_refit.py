@@ -9,7 +9,11 @@ import torch
 import bacon_gcd
 from bacon_gcd.cluster import constrained_kmeans
 from bacon_gcd.config import UserError
-from bacon_gcd.discovery.edits import Constraints, append_edit, corrected, edits_path, read_edits
+from bacon_gcd.discovery.apply import corrected
+from bacon_gcd.discovery.constraints import Constraints
+from bacon_gcd.discovery.corrected import resized
+from bacon_gcd.discovery.corrected import what_is_left as corrections_of
+from bacon_gcd.discovery.edits import append_edit, edits_path, read_edits
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.recut import recut
 from bacon_gcd.discovery.refit import refit
@@ -318,3 +322,20 @@ def test_damaged_constraints_are_named(small, run):
     (done / "constraints.json").write_text("{}")
     with pytest.raises(UserError, match=r"constraints\.json: not the constraints"):
         refit(done, small / "again")
+
+
+def test_counting_again_after_everything_was_merged_opens_no_class_without_an_image(small, run):
+    names = [each.name for each in DiscoverRun.load(run).classes]
+    say(run, "merge", classes=names, to="red")  # no image is free to move
+    done = refit(run, small / "new", classes="auto")
+    assert {row.class_name for row in done.run.rows} == {"red"}
+    assert [each.name for each in done.run.classes] == ["red"]
+
+
+def test_a_merged_class_leaves_no_more_new_classes_than_free_images(small, run):
+    names = [class_of(run, color) for color in ("green", "blue")]
+    say(run, "merge", classes=["red", *names], to="red")
+    gray = files_of(run, "gray")
+    say(run, "move", files=gray[1:], to=class_of(run, "gray"))
+    left = corrections_of(DiscoverRun.load(run), corrected(DiscoverRun.load(run)))
+    assert len(resized(left, 9).classes) == len(left.classes) + 1

@@ -16,10 +16,10 @@ from fastapi.testclient import TestClient  # noqa: E402
 
 from bacon_gcd.discovery.edits import edits_path, read_edits  # noqa: E402
 from bacon_gcd.discovery.folder import FoundClass  # noqa: E402
-from bacon_gcd.review.server import new_app  # noqa: E402
+from bacon_gcd.review.server import OpenRun, Secret, new_app  # noqa: E402
+from tests.discover_samples import make_run, predictions  # noqa: E402
 
-from .discover_samples import make_run, predictions  # noqa: E402
-
+CONFIRMED, WRONG, LABELED = 1, 2, 4
 TOKEN, PORT = "secret-token", 8123
 BASE = f"http://127.0.0.1:{PORT}"
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e"
@@ -31,8 +31,8 @@ def run(tmp_path):
 
 
 def stranger(run):
-    app = new_app(run, token=TOKEN, port=PORT)
-    return TestClient(app, base_url=BASE, follow_redirects=False)
+    app = new_app(OpenRun(run), Secret(TOKEN), port=PORT)
+    return TestClient(app, base_url=BASE, follow_redirects=False, raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -46,7 +46,10 @@ def edit(page, **asked):
     return page.post("/edit", json=asked)
 
 
-PATHS = ("/", "/state", "/refit", "/image/0", "/static/page.js", "/static/page.css")
+PATHS = (
+    *("/", "/state", "/changes?since=0", "/map", "/about/0", "/refit", "/image/0"),
+    *("/static/page.js", "/static/page.css"),
+)
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/nothing"])
@@ -55,7 +58,8 @@ def test_nothing_is_told_without_the_token(run, path, token):
     client = stranger(run)
     headers = {} if token is None else {"x-review-token": token.encode()}
     assert client.get(path, headers=headers).status_code == 403
-    assert client.get(path, params={"token": token or ""}).status_code == 403
+    for name in ("token", "code"):
+        assert client.get(path.split("?")[0], params={name: token or ""}).status_code == 403
     client.cookies.set(f"bacon_review_{PORT}", (token or "").encode("ascii", "ignore").decode())
     assert client.get(path).status_code == 403
     assert client.post("/edit", json={"kind": "undo"}).status_code == 403
@@ -132,7 +136,7 @@ def test_an_image_outside_the_source_folder_is_not_there(tmp_path):
 
 
 def test_images_come_small_or_large_as_jpeg(page):
-    for size in ("small", "large"):
+    for size in ("small", "large", "original"):
         answer = page.get("/image/3", params={"size": size})
         assert answer.headers["content-type"] == "image/jpeg"
         assert answer.content[:2] == b"\xff\xd8"
@@ -141,10 +145,12 @@ def test_images_come_small_or_large_as_jpeg(page):
 
 def test_the_state_shows_every_image_and_class(page):
     state = page.get("/state").json()
-    assert len(state["images"]) == 16
+    assert state["images"]["class"] == [n // 4 for n in range(16)]
     assert [c["name"] for c in state["classes"]] == ["cat", "dog", "novel_000", "novel_001"]
+    assert [c["count"] for c in state["classes"]] == [4] * 4
     assert state["undo"] is None
-    assert state["images"][0]["labeled"]
+    assert state["images"]["marks"][:3] == [LABELED, LABELED, 0]
+    assert state["images"]["confidence"][0] == 950
 
 
 def test_every_button_writes_its_edit_at_once(page, run):
@@ -153,23 +159,30 @@ def test_every_button_writes_its_edit_at_once(page, run):
     assert edit(page, kind="move", images=[9], to="new bird").status_code == 200
     assert edit(page, kind="confirm", images=[4]).status_code == 200
     assert edit(page, kind="wrong", images=[5]).status_code == 200
-    state = edit(page, kind="merge", classes=[2, 3], to=3).json()
+    changed = edit(page, kind="merge", classes=[2, 3], to=3).json()
     stored = [{k: v for k, v in e.items() if k != "time"} for e in read_edits(edits_path(run))]
     assert stored == [
         {"n": 1, "kind": "rename", "class": "novel_000", "to": "heron"},
         {"n": 2, "kind": "move", "files": ["in/0_0.png", "in/2_0.png"], "to": "dog"},
-        {"n": 3, "kind": "move", "files": ["in/2_1.png"], "to": "new bird"},
+        {"n": 3, "kind": "move", "files": ["in/2_1.png"], "to": "new bird", "opens": [4]},
         {"n": 4, "kind": "confirm", "files": ["in/1_0.png"]},
         {"n": 5, "kind": "wrong", "files": ["in/1_1.png"]},
         {"n": 6, "kind": "merge", "classes": ["heron", "novel_001"], "to": "novel_001"},
     ]
+    assert changed["gone"] == [2]
+    assert changed["undo"] == "merge into novel_001"
+    state = page.get("/state").json()
     assert [c["name"] for c in state["classes"]] == ["cat", "dog", "novel_001", "new bird"]
-    assert state["images"][5]["wrong"]
-    assert state["undo"] == "merge into novel_001"
+    assert state["images"]["marks"][5] == LABELED | WRONG
     for _ in range(6):
-        state = edit(page, kind="undo").json()
-    assert state == stranger_state(run)
+        edit(page, kind="undo")
+    assert shown(page.get("/state").json()) == shown(stranger_state(run))
     assert edit(page, kind="undo").json()["error"] == "there is nothing to undo"
+
+
+def shown(state):
+    """Without what differs between servers."""
+    return {name: value for name, value in state.items() if name not in ("key", "version")}
 
 
 def stranger_state(run):
@@ -177,14 +190,16 @@ def stranger_state(run):
     return stranger(run).get("/state", headers={"x-review-token": TOKEN}).json()
 
 
-def test_a_split_finds_the_two_halves_of_a_class_and_uses_a_new_number(page, run):
-    state = edit(page, kind="split", **{"class": 2}, parts=2).json()
-    assert [c["name"] for c in state["classes"]][2:] == ["novel_000", "novel_001", "novel_002"]
-    homes = [state["images"][n]["class"] for n in range(8, 12)]
-    assert homes[0] == homes[2] != homes[1] == homes[3]
+def test_a_split_finds_the_two_halves_of_a_class_and_uses_a_new_id(page, run):
+    edit(page, kind="split", **{"class": 2}, parts=2)
+    state = page.get("/state").json()
+    assert [c["name"] for c in state["classes"]][2:] == ["novel_000", "novel_001", "novel_004"]
+    now = state["images"]["class"][8:12]
+    assert now[0] == now[2] != now[1] == now[3]
     edit(page, kind="undo")
-    state = edit(page, kind="split", **{"class": 2}, parts=2).json()
-    assert state["classes"][-1]["name"] == "novel_003"
+    changed = edit(page, kind="split", **{"class": 2}, parts=2).json()
+    assert [c["name"] for c in changed["classes"] if c["id"] == 5] == ["novel_005"]
+    assert [e.get("opens") for e in read_edits(edits_path(run))] == [[4], None, [5]]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +255,7 @@ def test_hostile_names_travel_as_plain_text(tmp_path):
         rb'{"kind":"rename","class":1,"to":"\ud800x"}',
     )
     renamed = client.post("/edit", content=body, headers=kind)
-    assert renamed.json()["classes"][1]["name"] == "?x"
+    assert renamed.json()["classes"][0]["name"] == "?x"
     assert b"onerror" not in client.get("/").content
 
 
@@ -283,9 +298,9 @@ def test_a_folder_that_is_no_run_is_one_line(tmp_path):
 def refit_command(monkeypatch):
     """The refit's process becomes a script of our own, so that its ends can be chosen."""
 
-    def use(script):
-        real = subprocess.Popen
+    real = subprocess.Popen
 
+    def use(script):
         def popen(words, **options):
             return real([sys.executable, "-c", script, *words[3:]], **options)
 
@@ -344,7 +359,7 @@ def test_one_refit_at_a_time_no_edits_meanwhile_and_stop_ends_it(page, run, refi
     while page.get("/refit").json() != {"is": "running", "line": "3 of 9"}:
         time.sleep(0.05)
     assert learn(page, "start").json()["error"] == "it is learning already"
-    assert "wait until it has learned" in edit(page, kind="confirm", images=[1]).json()["error"]
+    assert "no corrections meanwhile" in edit(page, kind="confirm", images=[1]).json()["error"]
     assert len(read_edits(edits_path(run))) == 1
     assert learn(page, "stop").json()["is"] == "failed"
     assert edit(page, kind="confirm", images=[1]).status_code == 200
@@ -388,3 +403,71 @@ def test_a_server_that_comes_back_knows_the_result_of_the_one_before(page, run, 
     again = stranger(run)
     again.headers["x-review-token"] = TOKEN
     assert again.get("/refit").json()["line"] == "run-2"
+
+
+SLOW = "import sys, time; sys.stderr.write('3 of 9\\n'); sys.stderr.flush(); time.sleep(60)"
+
+
+def again_at(run):
+    """Another server, as after a restart."""
+    client = stranger(run)
+    client.headers["x-review-token"] = TOKEN
+    return client
+
+
+def test_a_server_started_during_a_refit_knows_of_it_and_can_stop_it(page, run, refit_command):
+    refit_command(SLOW)
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    again = again_at(run)
+    while again.get("/refit").json() != {"is": "running", "line": "3 of 9"}:
+        time.sleep(0.05)
+    assert "no corrections meanwhile" in edit(again, kind="confirm", images=[1]).json()["error"]
+    assert learn(again, "start").json()["error"] == "it is learning already"
+    assert learn(again, "stop").json() == {"is": "failed", "line": "stopped; nothing was written"}
+    assert edit(again, kind="confirm", images=[1]).status_code == 200
+    assert not list(run.parent.glob(".*.log"))
+
+
+def test_a_refit_that_ended_while_no_server_ran_is_told_by_the_next(page, run, refit_command):
+    refit_command("import sys; sys.exit('images changed')")
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    again = again_at(run)
+    assert wait_for(again, "failed")["line"] == "images changed"
+    refit_command(MAKE_RUN)
+    learn(again, "start")
+    assert wait_for(again_at(run), "done")["line"] == "run-2"
+
+
+def test_another_process_with_the_same_id_is_never_stopped(page, run, refit_command):
+    refit_command(SLOW)
+    edit(page, kind="confirm", images=[0])
+    learn(page, "start")
+    record = json.loads((run / ".refit.json").read_text())
+    (run / ".refit.json").write_text(json.dumps(record | {"process": os.getpid()}))
+    answer = learn(again_at(run), "stop")
+    assert answer.json()["error"] == "it was started elsewhere and cannot be stopped from here"
+    learn(page, "stop")
+
+
+def test_an_error_of_the_system_is_one_line_in_the_page(page, run, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device", str(run / "edits.jsonl"))
+
+    monkeypatch.setattr(os, "fsync", full)
+    answer = edit(page, kind="confirm", images=[0])
+    assert answer.status_code == 507
+    assert answer.json() == {"error": "not saved: edits.jsonl: No space left on device"}
+
+
+def test_a_damaged_line_is_told_by_the_page_and_by_every_command(page, run, tmp_path):
+    edit(page, kind="rename", **{"class": 2, "to": "heron"})
+    with edits_path(run).open("ab") as file:
+        file.write(b"xx\n")
+    assert stranger_state(run)["skipped"] == ["line 2: not an edit"]
+    words = [sys.executable, "-m", "bacon_gcd", "export", str(run), "--to", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == f"bacon: {edits_path(run)}, line 2: not an edit; left out\n"
+    assert (tmp_path / "out" / "heron").is_dir()
