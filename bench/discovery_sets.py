@@ -1,0 +1,120 @@
+"""Features of the image sets of `bench discovery`, computed once, and cells drawn from them."""
+
+import csv
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bacon_gcd.backbone.bank import build_bank
+from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.cluster import unit
+from bacon_gcd.data import demo
+from bacon_gcd.data.images import read_images
+
+OUT = Path(__file__).parent / "out"
+BACKBONE = "resnet18.pypi_in1k"
+DEVELOPED_ON = ("cifar100", "objects", "textures", "demo")
+ONLY_REPORTED = ("birds", "fashion", "cifar10")
+SETS = DEVELOPED_ON + ONLY_REPORTED
+# Images of the largest class. Smaller than what is there, so that all cells run in an hour.
+LARGEST = {
+    "cifar100": 60,
+    "objects": 100,
+    "textures": 120,
+    "demo": 300,
+    "birds": 60,
+    "fashion": 300,
+    "cifar10": 300,
+}
+LABELS = ("1", "3", "10", "half")
+SHARES = (0.25, 0.5, 0.8)
+RATIOS = (1, 20, 100)
+SMALLEST = 5  # images of a class
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One question: a set, how it is labeled, how it is mixed, and a draw."""
+
+    name: str
+    labels: str
+    share: float
+    ratio: int
+    draw: int
+
+    @property
+    def key(self):
+        return f"{self.name}/{self.labels}/{self.share}/{self.ratio}/{self.draw}"
+
+
+def cells(draws, sets=SETS):
+    return [
+        Cell(name, labels, share, ratio, draw)
+        for draw in draws
+        for name in sets
+        for labels in LABELS
+        for share in SHARES
+        for ratio in RATIOS
+    ]
+
+
+def data_folder():
+    return Path(os.environ.get("BACON_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+def features_of(name):
+    """(N, D) unit features and (N,) classes of a set."""
+    stored = OUT / "features" / f"{name}.npz"
+    if not stored.exists():
+        table, classes = _images(name)
+        backbone = load_backbone(BACKBONE)
+        bank = build_bank(table, np.arange(len(table)), backbone, n_views=0, seed=0, workers=2)
+        tail = backbone.new_tail()
+        rows = [tail(bank.test(part)) for part in np.array_split(np.arange(len(table)), 50)]
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        values = np.concatenate([unit(each.detach()).numpy() for each in rows])
+        np.savez(stored, x=values, y=classes)
+    found = np.load(stored, allow_pickle=False)
+    return found["x"].astype(np.float32), found["y"].astype(np.int64)
+
+
+def _images(name):
+    if name == "demo":
+        table = demo.load()
+        return table, table.labels
+    folder = data_folder() / name
+    if folder.is_dir():
+        with (folder / "truth.csv").open(encoding="utf-8") as file:
+            truth = {Path(row["file_name"]).name: row["class"] for row in csv.DictReader(file)}
+        table = read_images(folder / "images", None)
+        return table, np.unique([truth[Path(i).name] for i in table.ids], return_inverse=True)[1]
+    stored = np.load(data_folder() / f"{name}-subset.npz", allow_pickle=False)
+    plain = OUT / "features" / f"{name}-images.npz"
+    plain.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(plain, images=stored["train_images"])
+    return read_images(plain, None), stored["train_labels"]
+
+
+def drawn(cell, features, classes):
+    """Features, true classes (known first), visible labels and the number of known classes."""
+    rng = np.random.default_rng([zlib.crc32(cell.name.encode()), cell.draw])
+    order = rng.permutation(np.unique(classes))
+    ranks = rng.permutation(len(order))
+    n_known = max(1, round(cell.share * len(order)))
+    rows, true, labels = [], [], []
+    for number, each in enumerate(order):
+        have = rng.permutation(np.flatnonzero(classes == each))
+        most = min(LARGEST[cell.name], len(have))
+        fall = cell.ratio ** (-ranks[number] / max(len(order) - 1, 1))
+        size = min(max(SMALLEST, int(most * fall)), len(have))
+        n_labeled = -(-size // 2) if cell.labels == "half" else min(int(cell.labels), size - 1)
+        n_labeled *= number < n_known
+        rows += have[:size].tolist()
+        true += [number] * size
+        labels += [number] * n_labeled + [-1] * (size - n_labeled)
+    mixed = rng.permutation(len(rows))
+    rows, true, labels = (np.array(each)[mixed] for each in (rows, true, labels))
+    return features[rows], true, labels, n_known
