@@ -34,13 +34,13 @@ export function prepareDrag(select) {
     if (edge) scrollBy({ top: edge, behavior: "instant" });
   }
 
-  const swallow = (event) => { event.stopPropagation(); event.preventDefault(); };
+  const swallow = (event) => { if (event.isTrusted) { event.stopPropagation(); event.preventDefault(); } };
 
   function end() {
     if (band) { // the click that ends a drag selects nothing by itself
       band.remove();
       addEventListener("click", swallow, true);
-      setTimeout(() => removeEventListener("click", swallow, true), 50);
+      setTimeout(() => removeEventListener("click", swallow, true)); // it comes at once, if it comes
     }
     start = band = null;
   }
