@@ -228,7 +228,7 @@ def silhouette(rows: Tensor, clusters: IntArray) -> float:
     others = sums[index] - rows  # a row is not near its cluster because it is in it
     inside = 1 - (rows * unit(others)).sum(dim=1)
     outside = away.scatter(1, index[:, None], torch.inf).min(dim=1).values
-    value = ((outside - inside) / torch.maximum(outside, inside).clamp_min(1e-5)).numpy()
+    value = ((outside - inside) / torch.maximum(outside, inside).clamp_min(1e-3)).numpy()
     sizes = np.bincount(own)
     means = np.bincount(own, value) / sizes
     return float(np.where(sizes >= LEAST, means, 0.0).mean())

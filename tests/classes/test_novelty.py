@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import torch
+
+from bacon_gcd.classes.novelty import any_known, averaged, folds, known_evidence, threshold
+from bacon_gcd.classes.space import ClassSpace
+
+
+def labels_of(*counts, unlabeled=5):
+    return np.array([c for c, n in enumerate(counts) for _ in range(n)] + [-1] * unlabeled)
+
+
+def test_a_fold_hides_whole_classes_and_some_labels_of_the_others():
+    labels = labels_of(6, 6, 6)
+    for fold in folds(labels, 4, seed=0):
+        hidden = np.setdiff1d(np.arange(3), fold.seen)
+        assert len(hidden) == 1
+        assert (labels[fold.hidden_new] == hidden[0]).all()
+        assert len(fold.hidden_new) == 6
+        assert np.bincount(labels[fold.hidden_known], minlength=3)[fold.seen].tolist() == [2, 2]
+        assert (fold.labels[fold.hidden_known] == -1).all()
+        assert (fold.labels[fold.hidden_new] == -1).all()
+        visible = fold.labels >= 0
+        assert (fold.seen[fold.labels[visible]] == labels[visible]).all()
+        assert visible.sum() == 8
+
+
+def test_a_class_with_one_label_keeps_it():
+    for fold in folds(labels_of(1, 1, 1), 3, seed=0):
+        assert len(fold.hidden_known) == 0
+        assert len(fold.hidden_new) == 1
+
+
+@pytest.mark.parametrize("labels", [labels_of(), labels_of(4)])
+def test_fewer_than_two_classes_cannot_be_hidden(labels):
+    assert list(folds(labels, 3, seed=0)) == []
+
+
+def test_folds_are_the_same_for_the_same_seed():
+    first, second = (list(folds(labels_of(5, 5, 5, 5), 3, seed=2)) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        assert np.array_equal(a.labels, b.labels)
+
+
+def test_averaged_is_the_mean_of_a_row_and_its_neighbors():
+    values = torch.arange(8.0).reshape(4, 2)
+    near = np.array([[1, 2], [0, 2], [3, 0], [2, 1]])
+    found = averaged(values, near)
+    torch.testing.assert_close(found[0], (values[0] + values[1] + values[2]) / 3)
+    torch.testing.assert_close(found[2], (values[2] + values[3] + values[0]) / 3)
+
+
+def test_any_of_equal_classes_is_as_likely_as_each():
+    assert float(any_known(torch.full((1, 7), 2.5))) == pytest.approx(2.5)
+
+
+def test_known_evidence_sees_only_labeled_rows():
+    rows = torch.tensor([[5.0], [5.2], [-5.0], [4.9], [-4.8]])
+    space = ClassSpace(rows, torch.tensor([9.0]))
+    found = known_evidence(space, np.array([0, 0, 1, -1, -1]))
+    assert found.argmax(dim=1).tolist() == [0, 0, 1, 0, 1]
+    moved = ClassSpace(torch.cat([rows[:3], torch.tensor([[99.0], [99.0]])]), space.between)
+    torch.testing.assert_close(known_evidence(moved, np.array([0, 0, 1, -1, -1]))[:3], found[:3])
+
+
+def test_the_threshold_lies_between_known_and_new_scores():
+    rng = np.random.default_rng(0)
+    found = threshold(rng.normal(-4, 1, 100), rng.normal(-12, 1, 100))
+    assert -10 < found < -6
+
+
+def test_more_scores_of_one_kind_do_not_move_the_threshold():
+    known, new = np.array([3.0, 4.0, 5.0, 6.0] * 100), np.array([-6.0, -5.0, -4.0, -3.0] * 100)
+    assert threshold(known, new) == pytest.approx(threshold(known, np.tile(new, 5)), abs=0.05)
+
+
+def test_without_a_label_to_spare_hidden_classes_alone_say_where_new_ends():
+    new = np.linspace(0, 10, 101)
+    assert threshold(np.empty(0), new) == pytest.approx(3.5)
+    assert threshold(np.empty(0), np.empty(0)) == 0.0
