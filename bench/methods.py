@@ -7,7 +7,7 @@ from bacon_gcd.data.batches import Batch
 from bacon_gcd.methods import METHODS, build_method, settings_for
 from bacon_gcd.methods.base import Task
 from bacon_gcd.system.memory import keep_freed_memory
-from bacon_gcd.training.loop import optimizer_for
+from bacon_gcd.training.optimizers import optimizer_for
 from bench.measure import seconds, table
 from bench.step import N_CLASSES, N_KNOWN, labels_of
 

@@ -13,7 +13,7 @@ from bacon_gcd.backbone.vit import ViT, ViTConfig, native_bfloat16
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.methods.bacon import RELEASED, BaCon
 from bacon_gcd.methods.base import Recipe, Task
-from bacon_gcd.training.loop import optimizer_for
+from bacon_gcd.training.optimizers import optimizer_for
 from bench.measure import pass_rate, seconds, table
 from tests.reference import timed_step
 from tests.reference.vit import random_state

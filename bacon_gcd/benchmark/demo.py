@@ -40,7 +40,7 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
     bench = prepare(settings, data=None, workers=2)
     say(
         f"{len(bench.labels)} images, {(bench.labels >= 0).sum()} of them labeled: "
-        f"{bench.task.n_known} classes are known, {bench.task.n_classes} are there"
+        f"{bench.split.n_known} classes are known, {bench.split.n_classes} are there"
     )
     frozen = frozen_kmeans(bench)
     result = train_run(bench, folder, save_seconds=3600)

@@ -14,7 +14,7 @@ from bacon_gcd.benchmark.workbench import Workbench
 from bacon_gcd.cluster import assign, kmeans
 from bacon_gcd.methods.base import Method
 from bacon_gcd.metrics import anchored, name_clusters, score
-from bacon_gcd.training.loop import TrainProbe
+from bacon_gcd.training.embed import TrainProbe
 
 IntArray = npt.NDArray[np.int64]
 FINAL_RESTARTS = 10  # of the k-means that gives the headline number
@@ -123,13 +123,13 @@ def unit_features(method: Method, probe: TrainProbe) -> Tensor:
 
 def train_probe(bench: Workbench) -> TrainProbe:
     """All training images, in order."""
-    return TrainProbe(bench.train_source, bench.labels, bench.settings.seed)
+    return TrainProbe(bench.train_source, bench.labels, bench.settings.seed, bench.device)
 
 
 def test_probe(bench: Workbench) -> TrainProbe:
     """All test images, in order; their labels are hidden."""
     hidden = np.full(len(bench.test_source), -1)
-    return TrainProbe(bench.test_source, hidden, bench.settings.seed)
+    return TrainProbe(bench.test_source, hidden, bench.settings.seed, bench.device)
 
 
 def _logits(method: Method, tokens: Tensor) -> Tensor:

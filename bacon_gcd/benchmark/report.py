@@ -65,7 +65,7 @@ def sorted_rows(features: Tensor, probabilities: Tensor, bench: Workbench) -> Ro
 
 def class_infos(bench: Workbench) -> list[ClassInfo]:
     """Known classes under their names, novel ones under ours."""
-    task = bench.task
+    task = method.task
     names = [*bench.class_names[: task.n_known], *novel_names(task.n_classes - task.n_known)]
     return [ClassInfo(name, number < task.n_known) for number, name in enumerate(names)]
 

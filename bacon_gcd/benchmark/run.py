@@ -33,7 +33,7 @@ from bacon_gcd.training.checkpoint import (
     newest_checkpoint,
     save_checkpoint,
 )
-from bacon_gcd.training.loop import Trainer, TrainingData
+from bacon_gcd.training.loop import Trainer
 
 KEEP = 2  # checkpoints on disk
 
@@ -156,16 +156,9 @@ def train_run(
 def _train(
     bench: Workbench, folder: Path, *, resume: bool, save_seconds: float
 ) -> dict[str, Any] | None:
-    method = bench.new_method()
     recorder = RunRecorder(folder, bench, save_seconds=save_seconds)
-    trainer = Trainer(
-        method,
-        TrainingData(bench.train_source, bench.labels),
-        bench.settings.recipe,
-        seed=bench.settings.seed,
-        bfloat16=bench.settings.bfloat16,
-        recorder=recorder,
-    )
+    trainer = bench.new_trainer(recorder)
+    method = trainer.method
     if resume:
         recorder.resume(trainer)
     if not trainer.run():

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from bacon_gcd import __version__
 from bacon_gcd.backbone.bank import FreshTokens, TokenSource, build_bank
@@ -25,10 +24,12 @@ from bacon_gcd.data.datasets import find_dataset, load_dataset
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.longtail import Split, SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings, strong_settings
-from bacon_gcd.methods import METHODS, build_method, preset_of, recipe_for, settings_for
-from bacon_gcd.methods.base import Method, Recipe, Task
+from bacon_gcd.methods import METHODS, preset_of, recipe_for, settings_for
+from bacon_gcd.methods.base import Recipe
 from bacon_gcd.methods.trssl import NEEDS_FRESH
 from bacon_gcd.system.files import write_atomic
+from bacon_gcd.training.loop import Recorder, Trainer
+from bacon_gcd.training.start import new_trainer
 
 IntArray = npt.NDArray[np.int64]
 PROTOCOL = "bacon-gcd protocol 1"
@@ -118,6 +119,8 @@ class Workbench:
     backbone: Backbone
     workers: int = 0
     banks: Path | None = None
+    device: torch.device | None = None
+    """Where methods are trained and scored; torch's default device unless given."""
 
     @cached_property
     def labels(self) -> IntArray:
@@ -181,31 +184,25 @@ class Workbench:
             folder=self.banks,
         )
 
-    @cached_property
-    def task(self) -> Task:
-        """What the method may know."""
-        known = self.labels[self.labels >= 0]
-        return Task(
+    def new_trainer(self, recorder: Recorder | None = None) -> Trainer:
+        """The method with fresh parameters drawn from the run's seed, ready to train."""
+        s = self.settings
+        own = settings_for(s.method, preset=s.preset, changes=s.settings)
+        return new_trainer(
+            s.method,
+            own,
+            s.recipe,
+            self.train_source,
+            self.labels,
+            self.backbone,
             n_classes=self.split.n_classes,
             n_known=self.split.n_known,
-            labeled_counts=tuple(np.bincount(known, minlength=self.split.n_known).tolist()),
-            n_images=len(self.labels),
-            n_epochs=self.settings.recipe.epochs,
+            seed=s.seed,
+            oracle_counts=torch.from_numpy(self.true_counts).float(),
+            bfloat16=s.bfloat16,
+            device=self.device,
+            recorder=recorder,
         )
-
-    def new_method(self) -> Method:
-        """The method with fresh parameters, drawn from the run's seed."""
-        own = settings_for(
-            self.settings.method, preset=self.settings.preset, changes=self.settings.settings
-        )
-        oracle: Tensor | None = None
-        if self.settings.settings.get("prior") == "oracle":
-            oracle = torch.from_numpy(self.true_counts).float()
-        with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
-            return build_method(
-                self.settings.method, self.task, self.backbone, own, oracle_counts=oracle
-            )
 
     def identity(self) -> dict[str, str]:
         """Hashes of what the numbers depend on; a resumed run must find the same."""

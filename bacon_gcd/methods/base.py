@@ -35,6 +35,12 @@ class Task:
     n_epochs: int
     """Length of the run; schedules stated in epochs of 200 are scaled to it."""
 
+    @classmethod
+    def from_labels(cls, labels: IntArray, *, n_classes: int, n_known: int, n_epochs: int) -> Task:
+        """The task that (N,) visible labels describe, -1 = unlabeled."""
+        counts = np.bincount(labels[labels >= 0], minlength=n_known)
+        return cls(n_classes, n_known, tuple(counts.tolist()), len(labels), n_epochs)
+
     def scaled(self, epochs_of_200: float) -> int:
         """Epochs of this run that correspond to a length stated for 200 epochs, at least one."""
         return max(1, round(epochs_of_200 * self.n_epochs / REFERENCE_EPOCHS))

@@ -13,7 +13,8 @@ from bacon_gcd.data.batches import Batch
 from bacon_gcd.methods import METHODS, build_method, settings_for
 from bacon_gcd.methods.bacon import PAPER, RELEASED, BaCon, orca_style
 from bacon_gcd.methods.base import Recipe, Task
-from bacon_gcd.training.loop import Trainer, optimizer_for
+from bacon_gcd.training.loop import Trainer
+from bacon_gcd.training.optimizers import optimizer_for
 from tests.planted import planted
 from tests.reference import bacon_step, timed_step
 
