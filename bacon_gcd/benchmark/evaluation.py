@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bacon_gcd.benchmark.workbench import Workbench
-from bacon_gcd.cluster import assign, kmeans
+from bacon_gcd.cluster import as_ids, assign, kmeans
 from bacon_gcd.methods.base import Method
 from bacon_gcd.metrics import anchored, name_clusters, score
 from bacon_gcd.training.embed import TrainProbe
@@ -28,9 +28,9 @@ def evaluate(method: Method, bench: Workbench) -> dict[str, Any]:
     unlabeled = np.flatnonzero(bench.labels < 0)
     blocks = {
         "test_kmeans": clustered_block(test, train, bench, restarts=FINAL_RESTARTS),
-        "inductive": block(assign(test, method.centroids), bench.true_test, bench),
+        "inductive": block(method.nearest_class(test), bench.true_test, bench),
         "transductive": block(
-            assign(train[unlabeled], method.centroids), bench.true_train[unlabeled], bench
+            method.nearest_class(train[unlabeled]), bench.true_train[unlabeled], bench
         ),
         "classifier": classifier_block(method, bench),
     }
@@ -67,12 +67,10 @@ def joint_block(test: Tensor, train: Tensor, bench: Workbench, *, restarts: int)
 
 def classifier_block(method: Method, bench: Workbench) -> dict[str, Any] | None:
     """The trained classifier's own answers on the test images."""
-    first = bench.test_source.test(np.arange(min(1, len(bench.test_source))))
-    with torch.no_grad():
-        if method.classify(first) is None:
-            return None
-    logits = test_probe(bench).run(lambda tokens: _logits(method, tokens))
-    return block(logits.argmax(dim=1).numpy(), bench.true_test, bench)
+    if not method.has_classifier:
+        return None
+    logits = test_probe(bench).run(method.classify)
+    return block(as_ids(logits.argmax(dim=1)), bench.true_test, bench)
 
 
 def block(
@@ -130,9 +128,3 @@ def test_probe(bench: Workbench) -> TrainProbe:
     """All test images, in order; their labels are hidden."""
     hidden = np.full(len(bench.test_source), -1)
     return TrainProbe(bench.test_source, hidden, bench.settings.seed, bench.device)
-
-
-def _logits(method: Method, tokens: Tensor) -> Tensor:
-    logits = method.classify(tokens)
-    assert logits is not None
-    return logits

@@ -65,14 +65,14 @@ def sorted_rows(features: Tensor, probabilities: Tensor, bench: Workbench) -> Ro
 
 def class_infos(bench: Workbench) -> list[ClassInfo]:
     """Known classes under their names, novel ones under ours."""
-    task = method.task
-    names = [*bench.class_names[: task.n_known], *novel_names(task.n_classes - task.n_known)]
-    return [ClassInfo(name, number < task.n_known) for number, name in enumerate(names)]
+    n_known = bench.split.n_known
+    names = [*bench.class_names[:n_known], *novel_names(bench.split.n_classes - n_known)]
+    return [ClassInfo(name, number < n_known) for number, name in enumerate(names)]
 
 
 def estimated_counts(method: Method) -> list[float] | None:
     """Class sizes as the training estimated them, where it does."""
-    counts = getattr(method, "class_counts", None)
+    counts = method.class_counts
     return None if counts is None else [float(count) for count in counts]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from bacon_gcd.backbone.weights import find
 from bacon_gcd.benchmark.evaluation import (
@@ -58,9 +57,11 @@ class RunRecorder:
 
     def after_refresh(self, trainer: Trainer) -> None:
         """Log how far the estimated class counts are from the truth, where there is one."""
-        counts = getattr(trainer.method, "class_counts", None)
-        if isinstance(counts, Tensor):
-            error = count_error(counts.numpy(), self.bench.true_counts, self.bench.split.n_known)
+        counts = trainer.method.class_counts
+        if counts is not None:
+            error = count_error(
+                counts.cpu().numpy(), self.bench.true_counts, self.bench.split.n_known
+            )
             self.write(kind="counts", epoch=trainer.position.epoch, error=error)
 
     def after_step(self, trainer: Trainer) -> None:
@@ -223,7 +224,7 @@ def start_folder(folder: Path, settings: RunSettings, *, resume: bool) -> None:
 def result_of(method: Method, bench: Workbench, *, seconds: float) -> dict[str, Any]:
     """result.json: the blocks of the last epoch, and everything the numbers depend on."""
     s = bench.settings
-    counts = getattr(method, "class_counts", None)
+    counts = method.class_counts
     return {
         **evaluate(method, bench),
         "headline": method.headline,
@@ -239,7 +240,7 @@ def result_of(method: Method, bench: Workbench, *, seconds: float) -> dict[str, 
             "image_size": s.image_size,
         },
         "class_counts": {
-            "estimated": None if counts is None else np.round(counts.numpy(), 3).tolist(),
+            "estimated": None if counts is None else np.round(counts.cpu().numpy(), 3).tolist(),
             "true": bench.true_counts.tolist(),
         },
         "versions": versions(),

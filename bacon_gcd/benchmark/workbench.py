@@ -26,7 +26,6 @@ from bacon_gcd.data.longtail import Split, SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings, strong_settings
 from bacon_gcd.methods import METHODS, preset_of, recipe_for, settings_for
 from bacon_gcd.methods.base import Recipe
-from bacon_gcd.methods.trssl import NEEDS_FRESH
 from bacon_gcd.system.files import write_atomic
 from bacon_gcd.training.loop import Recorder, Trainer
 from bacon_gcd.training.start import new_trainer
@@ -91,8 +90,8 @@ def resolve(
     dataset = find_dataset(settings.dataset)
     preset = preset_of(settings.method, settings.preset)
     own = settings_for(settings.method, preset=preset, changes=changes)
-    if getattr(own, "mix", None) == "pixels" and settings.views != FRESH:
-        raise UserError(f"views {settings.views!r}: {NEEDS_FRESH}")
+    if own.needs_fresh_views and settings.views != FRESH:
+        raise UserError(f"views {settings.views!r}: {own.needs_fresh_views}")
     if preset == "released" and dataset is not None and dataset.learning_rate is not None:
         recipe = {"learning_rate": dataset.learning_rate} | {
             k: v for k, v in recipe.items() if v is not None

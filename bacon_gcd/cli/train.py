@@ -94,7 +94,7 @@ class _TrainCommand(TyperCommand):
             from bacon_gcd.methods import METHODS, describe_settings, preset_of
 
             preset = preset_of(name)
-            described = describe_settings(METHODS[name].presets[preset]).items()
+            described = describe_settings(METHODS[name].presets[preset].settings).items()
             rows = [(key, f"{meaning} [{value}]") for key, (value, meaning) in described]
             formatter.write_dl(rows or [("none", "nothing to choose")])
 

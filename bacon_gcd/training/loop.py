@@ -21,6 +21,7 @@ from bacon_gcd.backbone.sources import FreshTokens, TokenSource
 from bacon_gcd.config import UserError
 from bacon_gcd.data.batches import Batch, PixelMixer, sample_epoch
 from bacon_gcd.methods.base import Method, Recipe
+from bacon_gcd.methods.stored import load_state
 from bacon_gcd.system.memory import keep_freed_memory
 from bacon_gcd.system.progress import progress
 from bacon_gcd.training.checkpoint import optimizer_tensors, restore_optimizers
@@ -216,20 +217,6 @@ class Trainer:
         )
         restore_optimizers(self.optimizers, tensors)
         self.position = Position(**facts["position"])
-
-
-def load_state(method: Method, state: Mapping[str, Tensor], *, spare: tuple[str, ...] = ()) -> None:
-    """Load a method's state; buffers that grow during a run (centroids) take the stored shape.
-
-    spare: submodules that may be missing, because a kept model does without them.
-    """
-    for name, buffer in method.named_buffers():
-        if name in state and buffer.shape != state[name].shape:
-            buffer.resize_(state[name].shape)
-    missing, extra = method.load_state_dict(state, strict=False)
-    missing = [key for key in missing if key.split(".")[0] not in spare]
-    if missing or extra:
-        raise UserError(f"stored weights do not fit: missing {missing[:3]}, extra {extra[:3]}")
 
 
 def finite_values(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, float]:
