@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from bacon_gcd.backbone.weights import cached
 from bacon_gcd.benchmark.evaluation import block, train_probe
-from bacon_gcd.benchmark.workbench import RunSettings, prepare, resolve
+from bacon_gcd.benchmark.settings import RunSettings, resolve
+from bacon_gcd.benchmark.workbench import prepare
 from bacon_gcd.classes.centroids import WAYS
 from bacon_gcd.classes.number import count_classes
 from bacon_gcd.cluster import assign, unit

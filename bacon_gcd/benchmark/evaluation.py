@@ -73,6 +73,14 @@ def classifier_block(method: Method, bench: Workbench) -> dict[str, Any] | None:
     return block(as_ids(logits.argmax(dim=1)), bench.true_test, bench)
 
 
+def frozen_kmeans(bench: Workbench, *, restarts: int = FINAL_RESTARTS) -> dict[str, Any]:
+    """k-means on the test images' untrained features: the baseline of every table."""
+    tail = bench.backbone.new_tail().to(bench.device)
+    features = F.normalize(test_probe(bench).run(tail), dim=1)
+    found = kmeans(features, bench.split.n_classes, n_init=restarts, seed=0)
+    return block(found.labels, bench.true_test, bench)
+
+
 def block(
     predicted: IntArray, true: IntArray, bench: Workbench, *, names: IntArray | None = None
 ) -> dict[str, Any]:

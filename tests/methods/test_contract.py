@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from bacon_gcd.benchmark.workbench import RunSettings
+from bacon_gcd.benchmark.settings import RunSettings
 from bacon_gcd.cli import app
 from bacon_gcd.cluster import kmeans, match
 from bacon_gcd.config import UserError
