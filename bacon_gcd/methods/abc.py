@@ -54,6 +54,7 @@ class ABC(Method):
     """One tail, two heads: the main one learns by FixMatch, the balanced one answers."""
 
     views = fixmatch.VIEWS
+    clustered_tail = "slow.module.tail"
     training_only = ("live",)
     settings: ABCSettings
 
@@ -102,11 +103,6 @@ class ABC(Method):
     def after_step(self, batch: Batch) -> None:
         """The slow copy follows."""
         self.slow.update(self.live, shrink=self.settings.shrink)
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the slow copy's tail."""
-        features: Tensor = self.slow.module.get_submodule("tail")(tokens)
-        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Of the slow copy's balanced head."""

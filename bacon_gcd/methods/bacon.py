@@ -125,6 +125,7 @@ class BaCon(Method):
     """Two branches on the same frozen tokens; each gives the other what it knows best."""
 
     answers_by = "centroids"
+    clustered_tail = "contrast_tail"  # Algorithm 2
     headline = "test_kmeans"
     settings: BaConSettings
     class_counts: Tensor
@@ -282,11 +283,6 @@ class BaCon(Method):
             cost=s.match_cost,
             restarts=s.restarts,
         )
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the contrastive branch: the one that is clustered (Algorithm 2)."""
-        result: Tensor = self.contrast_tail(tokens)
-        return result
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Logits of the pseudo-labeling branch."""

@@ -155,6 +155,8 @@ class Method(nn.Module, ABC):
     """Whether `classify` can be called."""
     answers_by: ClassVar[Literal["classifier", "centroids"]] = "classifier"
     """What decides the class of a new image."""
+    clustered_tail: ClassVar[str] = "tail"
+    """The submodule that gives `features`."""
     training_only: ClassVar[tuple[str, ...]] = ("projector",)
     """Submodules and buffers that a kept model does without."""
     headline: str = "classifier"
@@ -181,9 +183,10 @@ class Method(nn.Module, ABC):
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """Named, weighted terms of one step; the loop adds them, the log shows each."""
 
-    @abstractmethod
     def features(self, tokens: Tensor) -> Tensor:
         """(N, D) features of the tail that is clustered."""
+        features: Tensor = self.get_submodule(self.clustered_tail)(tokens)
+        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """(N, C) logits of the trained classifier, for methods that have one."""

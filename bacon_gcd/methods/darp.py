@@ -55,6 +55,7 @@ class DARP(Method):
     """One branch: tail and classifier, a slow copy that answers, and tables of predictions."""
 
     views = fixmatch.VIEWS
+    clustered_tail = "slow.module.0"
     training_only = ("live", "sizes", "predictions", "refined", "unlabeled")
     settings: DARPSettings
 
@@ -115,11 +116,6 @@ class DARP(Method):
     def after_step(self, batch: Batch) -> None:
         """The slow copy follows."""
         self.slow.update(self.live, shrink=self.settings.shrink)
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the slow copy's tail."""
-        features: Tensor = self.slow.module.get_submodule("0")(tokens)
-        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Of the slow copy."""

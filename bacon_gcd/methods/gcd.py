@@ -62,8 +62,3 @@ class GCD(Method):
             "contrast/unsupervised": (1 - share) * same_image,
             "contrast/supervised": share * same_label,
         }
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the tail: the projection is for training only."""
-        features: Tensor = self.tail(tokens)
-        return features

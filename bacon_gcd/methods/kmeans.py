@@ -46,11 +46,6 @@ class KMeans(Method):
         """None: there is nothing to learn."""
         return {}
 
-    def features(self, tokens: Tensor) -> Tensor:
-        """What the backbone gives."""
-        features: Tensor = self.tail(tokens)
-        return features
-
     def place_centroids(self, probe: Probe) -> None:
         """Anchored: as of every method. Plain: known classes get the cluster of most labels."""
         if self.settings.anchored:

@@ -122,11 +122,6 @@ class OpenCon(Method):
             self.prototypes.update(*self.members, generator=batch.generator())
             self.members = None
 
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the tail."""
-        features: Tensor = self.tail(tokens)
-        return features
-
     def classify(self, tokens: Tensor) -> Tensor:
         """Cosines with the prototypes, times 10 as in training."""
         z = self.projector(self.tail(tokens))

@@ -73,11 +73,6 @@ class ORCA(Method):
         margin = uncertainty_margin(probabilities[unlabeled], cap=self.settings.margin_cap)
         self.margin.fill_(margin)
 
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the tail."""
-        features: Tensor = self.tail(tokens)
-        return features
-
     def classify(self, tokens: Tensor) -> Tensor:
         """10 x cosine."""
         logits: Tensor = self.classifier(self.tail(tokens)) / self.settings.temperature

@@ -81,11 +81,6 @@ class SimGCD(Method):
         s, epochs = self.settings, self.task.scaled(self.settings.teacher_ramp)
         return ramp(s.teacher_start, s.teacher_end, epoch=epoch, epochs=epochs)
 
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the tail."""
-        features: Tensor = self.tail(tokens)
-        return features
-
     def classify(self, tokens: Tensor) -> Tensor:
         """Cosines at the student's temperature."""
         logits: Tensor = self.classifier(self.tail(tokens)) / self.settings.temperature

@@ -60,6 +60,7 @@ NATIVE_SETTINGS = replace(ADAPTED, shrink=2e-5)
 class TRSSL(Method):
     """One branch: tail and cosine classifier, and a slow copy of both that answers."""
 
+    clustered_tail = "slow.module.0"
     training_only = ("live",)
     settings: TRSSLSettings
 
@@ -125,11 +126,6 @@ class TRSSL(Method):
     def after_step(self, batch: Batch) -> None:
         """The slow copy follows."""
         self.slow.update(self.live, shrink=self.settings.shrink)
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the slow copy's tail."""
-        features: Tensor = self.slow.module.get_submodule("0")(tokens)
-        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Of the slow copy, at the surest temperature."""
