@@ -37,12 +37,12 @@ from bacon_gcd.pseudo_labels import (
 
 @dataclass(frozen=True)
 class BaConSettings(MethodSettings):
-    """Every switch of the paper and its ablations; lengths in epochs are of a run of 200."""
+    """Every switch of the paper and its ablations."""
 
     priors: ClassVar = ("contrastive", "classifier", "labeled", "balanced", "oracle")
     style: Annotated[str, "classifier branch: S like SimGCD, O like ORCA"] = "S"
     prior: Annotated[str, "where class counts come from: " + ", ".join(priors)] = "contrastive"
-    interval: Annotated[float, "r: epochs between two estimates of the class counts"] = 10
+    interval: Annotated[float, "r: epochs of 200 between two estimates of the class counts"] = 10
     restarts: Annotated[int, "k-means restarts of an estimate"] = 1
     rank_match: Annotated[bool, "give cluster sizes to known classes by rank of labels"] = True
     match_cost: Annotated[str, "align clusters by labeled share of the cluster, or count"] = "share"
@@ -54,7 +54,7 @@ class BaConSettings(MethodSettings):
     temperature: Annotated[float, "of the classifier's cosines"] = 0.1
     teacher_start: Annotated[float, "teacher temperature at the first epoch"] = 0.07
     teacher_end: Annotated[float, "teacher temperature after the ramp"] = 0.04
-    teacher_ramp: Annotated[float, "epochs of the teacher's ramp"] = 30
+    teacher_ramp: Annotated[float, "epochs of the teacher's ramp, at most the run's"] = 30
     contrastive_scale: Annotated[float, "overall weight of Eq. (7)"] = 0.65
     gamma_1: Annotated[float, "weight of the supervised contrast in Eq. (7)"] = 0.175 / 0.65
     gamma_2: Annotated[float, "weight of the soft contrast in Eq. (7)"] = 0.175 / 0.65
@@ -202,7 +202,7 @@ class BaCon(Method):
     def gammas(self, epoch: int) -> tuple[float, float]:
         """gamma_1 and gamma_2 of Eq. (7); in warm-up there is no soft contrast (Algorithm 1)."""
         s = self.settings
-        if s.warmup > 0 and epoch < self.task.scaled(s.warmup):
+        if s.warmup > 0 and epoch < self.task.capped(s.warmup):
             return s.gamma_1 + s.gamma_2 * s.warmup_full, 0.0
         return s.gamma_1, 0.0 if s.advice == "none" else s.gamma_2
 
@@ -245,7 +245,7 @@ class BaCon(Method):
     def teacher_temperature(self, epoch: int) -> float:
         """Linear from start to end over the ramp, both ends included; then constant."""
         s = self.settings
-        epochs = self.task.scaled(s.teacher_ramp)
+        epochs = self.task.capped(s.teacher_ramp)
         return ramp(s.teacher_start, s.teacher_end, epoch=epoch, epochs=epochs)
 
     def refresh(self, epoch: int, probe: Probe) -> None:

@@ -33,7 +33,7 @@ class Task:
     n_images: int
     """Training images, labeled and unlabeled."""
     n_epochs: int
-    """Length of the run; schedules stated in epochs of 200 are scaled to it."""
+    """Length of the run."""
 
     @classmethod
     def from_labels(cls, labels: IntArray, *, n_classes: int, n_known: int, n_epochs: int) -> Task:
@@ -42,8 +42,18 @@ class Task:
         return cls(n_classes, n_known, tuple(counts.tolist()), len(labels), n_epochs)
 
     def scaled(self, epochs_of_200: float) -> int:
-        """Epochs of this run that correspond to a length stated for 200 epochs, at least one."""
+        """Epochs of this run that correspond to a length stated for 200 epochs, at least one.
+
+        For schedules that are a share of the run; docs/methods/README.md says which those are.
+        """
         return max(1, round(epochs_of_200 * self.n_epochs / REFERENCE_EPOCHS))
+
+    def capped(self, epochs: float) -> int:
+        """A length in epochs as it is stated, at least one and at most the run's.
+
+        For schedules that need a number of steps, however long the run.
+        """
+        return max(1, min(round(epochs), self.n_epochs))
 
 
 class TailSource(Protocol):

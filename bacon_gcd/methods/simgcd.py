@@ -19,14 +19,14 @@ NATIVE = Recipe(batch_size=128)
 
 @dataclass(frozen=True)
 class SimGCDSettings(MethodSettings):
-    """As published; lengths in epochs are of a run of 200."""
+    """As published."""
 
     supervised_share: Annotated[float, "alpha: weight of what labels teach, 1 - alpha else"] = 0.35
     entropy_weight: Annotated[float, "epsilon: 1; the authors take 4 on CIFAR-100, 2 on CUB"] = 1.0
     temperature: Annotated[float, "of the learning side"] = 0.1
     teacher_start: Annotated[float, "teacher temperature at the first epoch"] = 0.07
     teacher_end: Annotated[float, "teacher temperature after the ramp"] = 0.04
-    teacher_ramp: Annotated[float, "epochs of the teacher's ramp"] = 30
+    teacher_ramp: Annotated[float, "epochs of the teacher's ramp, at most the run's"] = 30
     unsupervised_temperature: Annotated[float, "of the contrast of images"] = 1.0
     supervised_temperature: Annotated[float, "of the contrast of labels"] = 0.07
 
@@ -78,7 +78,7 @@ class SimGCD(Method):
 
     def teacher_temperature(self, epoch: int) -> float:
         """Falls over the ramp: sharper and sharper."""
-        s, epochs = self.settings, self.task.scaled(self.settings.teacher_ramp)
+        s, epochs = self.settings, self.task.capped(self.settings.teacher_ramp)
         return ramp(s.teacher_start, s.teacher_end, epoch=epoch, epochs=epochs)
 
     def classify(self, tokens: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from bacon_gcd.methods.bacon import PAPER, RELEASED, BaCon, orca_style
 from bacon_gcd.methods.base import Recipe, Task
 from bacon_gcd.training.loop import Trainer
 from bacon_gcd.training.optimizers import optimizer_for
+from tests.method_runs import trainer_for
 from tests.planted import planted
 from tests.reference import bacon_step, timed_step
 
@@ -89,11 +90,13 @@ def test_advice_carries_no_gradient_and_branches_do_not_touch():
     ("epochs", "at", "expected"),
     [
         *((200, 0, 0.07), (200, 29, 0.04), (200, 199, 0.04), (200, 10, 0.07 - 0.03 * 10 / 29)),
-        *((30, 4, 0.04), (3, 0, 0.07), (3, 1, 0.04), (1, 0, 0.07)),
+        *((30, 4, 0.07 - 0.03 * 4 / 29), (30, 29, 0.04), (3, 0, 0.07), (3, 1, 0.055)),
+        *((3, 2, 0.04), (1, 0, 0.07)),
     ],
 )
-def test_the_teachers_temperature_scales_with_the_run(epochs, at, expected):
-    method = bacon(planted(epochs=epochs))
+@pytest.mark.parametrize("name", ["bacon-s", "simgcd"])
+def test_the_teachers_ramp_has_its_own_length_but_ends_with_the_run(name, epochs, at, expected):
+    method = trainer_for(name, planted(epochs=epochs), epochs=epochs).method
     assert method.teacher_temperature(at) == pytest.approx(expected)
 
 

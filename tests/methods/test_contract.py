@@ -259,7 +259,7 @@ OTHERS = {
         "temperature": 0.2,
         "teacher_start": 0.05,
         "teacher_end": 0.03,
-        "teacher_ramp": 200,
+        "teacher_ramp": 2,
         "unsupervised_temperature": 0.5,
         "supervised_temperature": 0.1,
     },
