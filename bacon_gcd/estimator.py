@@ -167,7 +167,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         self.classes_ = class_names(self.known_, model.method.task.n_classes)
         if isinstance(model.backbone, Vectors):
             self.n_features_in_ = model.backbone.feature_dim
-        counts = getattr(model.method, "class_counts", None)
+        counts = model.method.class_counts
         self.class_counts_ = None if counts is None else counts.numpy()
         return self
 
@@ -241,7 +241,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         self.known_ = known
         self.classes_ = class_names(known, method.task.n_classes)
         facts = {
-            "settings": dataclasses.asdict(method.settings),  # type: ignore[call-overload]
+            "settings": dataclasses.asdict(method.settings),
             "backbone": describe_backbone(backbone, tuned="block"),
         }
         self.model_ = Model(method, backbone, tuple(str(c) for c in self.classes_), facts)
@@ -249,9 +249,11 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         held = trainer.data.labels >= 0
         ids[held] = trainer.data.labels[held]  # labeled samples never leave their class
         self.labels_ = self._spoken(ids)
-        counts = getattr(method, "class_counts", None)
+        counts = method.class_counts
         estimated = np.bincount(ids, minlength=len(self.classes_))
-        self.class_counts_ = estimated if counts is None else counts.numpy().copy()
+        self.class_counts_: npt.NDArray[Any] | None = (
+            estimated if counts is None else counts.numpy().copy()
+        )
 
     def _logits(self, X: Any) -> npt.NDArray[np.float32]:
         check_is_fitted(self)

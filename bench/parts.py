@@ -12,7 +12,7 @@ from bacon_gcd.backbone.tail import fold_tokens
 from bacon_gcd.backbone.weights import cached, load_backbone
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.memory import keep_freed_memory
-from bacon_gcd.training.loop import optimizer_for
+from bacon_gcd.training.optimizers import optimizer_for
 from bench.measure import backward_seconds, matmul_rate, pass_rate, seconds, table
 from bench.step import labels_of, method_on, our_step, vit_b16
 

@@ -7,7 +7,7 @@ from bacon_gcd.backbone.vit import native_bfloat16
 from bacon_gcd.backbone.weights import cached, load_backbone
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.memory import keep_freed_memory
-from bacon_gcd.training.loop import optimizer_for
+from bacon_gcd.training.optimizers import optimizer_for
 from bench.measure import backward_seconds, matmul_rate, seconds, table
 from bench.step import labels_of, method_on, our_step
 

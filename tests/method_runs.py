@@ -47,11 +47,11 @@ def trainer_for(
     return Trainer(method, problem.data, recipe, seed=0)
 
 
-def batch_of(name, problem, positions=None, labels=None, *, seed=0):
+def batch_of(name, problem, positions=None, labels=None, *, seed=0, **where):
     positions = np.arange(0, len(problem.true), 3) if positions is None else np.asarray(positions)
     tokens = problem.data.source.batch(positions, METHODS[name].method.views, seed=seed, step=0)
     labels = problem.data.labels[positions] if labels is None else np.asarray(labels)
-    return Batch(tokens, torch.from_numpy(labels), torch.from_numpy(positions), seed=seed)
+    return Batch(tokens, torch.from_numpy(labels), torch.from_numpy(positions), seed=seed, **where)
 
 
 def only(problem, rows, labels=None):

@@ -1,6 +1,6 @@
-"""Each objective against literal terms with the published numbers written out, gradients included.
+"""Each objective against the literal loss, gradients included.
 
-A changed coefficient, temperature or detach changes a value or a gradient here.
+A changed temperature, row or detach changes a value or a gradient here.
 """
 
 import pytest
@@ -30,119 +30,88 @@ def outputs(rows, columns, seed=0):
     return values.tanh().requires_grad_()
 
 
-def check(terms, literal, *leaves):
-    assert terms.keys() == literal.keys()
-    for name in terms:
-        torch.testing.assert_close(terms[name], literal[name], msg=lambda m, n=name: f"{n}: {m}")
-        gradients = [
-            torch.autograd.grad(
-                term[name], leaves, retain_graph=True, allow_unused=True, materialize_grads=True
-            )
-            for term in (terms, literal)
-        ]
-        torch.testing.assert_close(*gradients, msg=lambda m, n=name: f"gradient of {n}: {m}")
+def check(loss, literal, *leaves):
+    torch.testing.assert_close(loss, literal)
+    gradients = [
+        torch.autograd.grad(
+            each, leaves, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        for each in (loss, literal)
+    ]
+    torch.testing.assert_close(*gradients, msg=lambda message: f"gradient: {message}")
 
 
 def same(values):
     return (values[:, None] == values).double()
 
 
-def test_contrastive_terms_are_those_of_gcd():
+@pytest.mark.parametrize("temperature", [1.0, 0.07])
+def test_the_contrast_of_images_pairs_the_views_of_each(temperature):
     similarity = outputs(12, 12)
-    images, labels = torch.arange(6).repeat(2), LABELS.repeat(2)
-    rows = [i for i in range(12) if labels[i] >= 0]
-    known = similarity[rows][:, rows]
-    literal = {
-        "contrast/unsupervised": 0.65 * by_hand.contrast(similarity, same(images), 1.0),
-        "contrast/supervised": 0.35 * by_hand.contrast(known, same(labels[rows]), 0.07),
-    }
-    check(objectives.contrastive_terms(similarity, batch()), literal, similarity)
+    literal = by_hand.contrast(similarity, same(torch.arange(6).repeat(2)), temperature)
+    fast = objectives.contrast_images(similarity, batch(), temperature=temperature)
+    check(fast, literal, similarity)
 
 
-def test_contrastive_terms_take_other_weights_and_temperatures():
-    similarity, images, labels = outputs(12, 12), torch.arange(6).repeat(2), LABELS.repeat(2)
+def test_the_contrast_of_images_may_be_among_some_of_them():
+    similarity = outputs(12, 12)
+    rows = [1, 4, 7, 10]  # both views of the unlabeled images
+    literal = by_hand.contrast(similarity[rows][:, rows], same(torch.tensor([0, 1, 0, 1])), 0.5)
+    free = ~batch().labeled
+    fast = objectives.contrast_images(similarity, batch(), temperature=0.5, rows=free)
+    check(fast, literal, similarity)
+
+
+@pytest.mark.parametrize("temperature", [0.07, 0.2])
+def test_the_contrast_of_labels_is_among_labeled_rows(temperature):
+    similarity, labels = outputs(12, 12), LABELS.repeat(2)
     rows = [i for i in range(12) if labels[i] >= 0]
-    known = similarity[rows][:, rows]
-    literal = {
-        "contrast/unsupervised": 3.0 * by_hand.contrast(similarity, same(images), 0.5),
-        "contrast/supervised": 5.0 * by_hand.contrast(known, same(labels[rows]), 0.2),
-    }
-    terms = objectives.contrastive_terms(
-        similarity,
-        batch(),
-        unsupervised_weight=3.0,
-        supervised_weight=5.0,
-        unsupervised_temperature=0.5,
-        supervised_temperature=0.2,
-    )
-    check(terms, literal, similarity)
+    literal = by_hand.contrast(similarity[rows][:, rows], same(labels[rows]), temperature)
+    fast = objectives.contrast_labels(similarity, batch(), temperature=temperature)
+    check(fast, literal, similarity)
 
 
 def test_an_image_drawn_twice_is_two_images():
     similarity = outputs(4, 4)
     twice = Batch(torch.zeros(4, 1), torch.tensor([-1, -1]), torch.tensor([7, 7]))
-    terms = objectives.contrastive_terms(similarity, twice)
-    literal = 0.65 * by_hand.contrast(similarity, same(torch.tensor([0, 1, 0, 1])), 1.0)
-    torch.testing.assert_close(terms["contrast/unsupervised"], literal)
+    literal = by_hand.contrast(similarity, same(torch.tensor([0, 1, 0, 1])), 1.0)
+    check(objectives.contrast_images(similarity, twice, temperature=1.0), literal, similarity)
 
 
-def test_the_advice_term_is_the_soft_contrast_among_kept_images():
+@pytest.mark.parametrize("temperature", [0.07, 0.3])
+def test_the_soft_contrast_is_among_kept_images(temperature):
     similarity = outputs(12, 12)
     kept = torch.tensor([True, False, True, True, True, True])
     weights = positiveness(outputs(5, 4, seed=1).detach().softmax(dim=1))
     rows = [i for i in range(12) if kept[i % 6]]
     tiled = torch.cat([torch.cat([weights, weights], dim=1)] * 2)
-    literal = 0.175 * by_hand.contrast(similarity[rows][:, rows], tiled, 0.07)
-    terms = objectives.advice_terms(similarity, weights, kept)
-    check(terms, {"contrast/advice": literal}, similarity)
-    other = objectives.advice_terms(similarity, weights, kept, weight=2.0, temperature=0.3)
-    literal = 2.0 * by_hand.contrast(similarity[rows][:, rows], tiled, 0.3)
-    check(other, {"contrast/advice": literal}, similarity)
+    literal = by_hand.contrast(similarity[rows][:, rows], tiled, temperature)
+    fast = objectives.contrast_softly(similarity, weights, kept, temperature=temperature)
+    check(fast, literal, similarity)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.2])
+def test_labels_are_learned_in_both_views(temperature):
+    cosines = outputs(12, 4)
+    literal = by_hand.cross_entropy(cosines / temperature, LABELS.repeat(2))
+    check(objectives.classify_labels(cosines, batch(), temperature=temperature), literal, cosines)
 
 
 @pytest.mark.parametrize("form", ["released", "paper"])
-def test_self_distillation_terms_are_the_classifier_branch_of_bacon_s(form):
+@pytest.mark.parametrize("power", [1.1, 0.5])
+def test_the_penalty_of_a_prior_is_equation_2(form, power):
     cosines = outputs(12, 4)
-    penalty = by_hand.prior_penalty(by_hand.mean_prediction(cosines), COUNTS, 1.1, form)
-    literal = {
-        "classify/supervised": 0.35 * by_hand.cross_entropy(cosines / 0.1, LABELS.repeat(2)),
-        "classify/distill": 0.65 * by_hand.self_distillation(cosines, 0.06, 0.1),
-        "classify/prior": 0.65 * penalty,
-    }
-    prior = Prior(COUNTS, power=1.1, form=form)
-    terms = objectives.self_distillation_terms(cosines, batch(), prior, teacher_temperature=0.06)
-    check(terms, literal, cosines)
-
-
-def test_self_distillation_terms_take_other_weights_and_temperature():
-    cosines = outputs(12, 4)
-    warm = by_hand.mean_prediction(cosines, temperature=0.2)
-    literal = {
-        "classify/supervised": 2.0 * by_hand.cross_entropy(cosines / 0.2, LABELS.repeat(2)),
-        "classify/distill": 3.0 * by_hand.self_distillation(cosines, 0.06, 0.2),
-        "classify/prior": 5.0 * by_hand.prior_penalty(warm, COUNTS, 0.5, "released"),
-    }
-    terms = objectives.self_distillation_terms(
-        cosines,
-        batch(),
-        Prior(COUNTS, power=0.5),
-        teacher_temperature=0.06,
-        student_temperature=0.2,
-        supervised_weight=2.0,
-        distill_weight=3.0,
-        prior_weight=5.0,
-    )
-    check(terms, literal, cosines)
+    mean = by_hand.mean_prediction(cosines, temperature=0.2)
+    literal = by_hand.prior_penalty(mean, COUNTS, power, form)
+    fast = Prior(COUNTS, power=power, form=form).penalty(cosines, temperature=0.2)
+    check(fast, literal, cosines)
 
 
 def test_a_uniform_prior_gives_simgcds_mean_entropy():
     cosines = outputs(12, 4)
-    terms = objectives.self_distillation_terms(
-        cosines, batch(), Prior.uniform(4), teacher_temperature=0.06
-    )
     mean = torch.stack(by_hand.mean_prediction(cosines))
     missing = torch.tensor(4.0).log() + (mean * mean.log()).sum()
-    torch.testing.assert_close(terms["classify/prior"], 0.65 * missing)
+    check(Prior.uniform(4).penalty(cosines, temperature=0.1), missing, cosines)
 
 
 def test_a_known_only_prior_leaves_novel_classes_free():
@@ -154,52 +123,27 @@ def test_a_known_only_prior_leaves_novel_classes_free():
     torch.testing.assert_close(fast, by_hand.prior_penalty(share, COUNTS[:3], 0.5, "paper"))
 
 
-@pytest.mark.parametrize("views", [1, 2])
-def test_pairwise_terms_are_those_of_orca(views):
-    cosines, features = outputs(12, 4), outputs(12, 3, seed=1)
-    first, second = cosines[:6], cosines[6:]
-    margin = 0.3
+def test_the_margin_is_added_to_the_labeled_class_of_view_1():
+    first, margin = outputs(6, 4), 0.3
     raised = torch.stack(
         [
             10 * row + (10 * margin * F.one_hot(label, 4) if label >= 0 else 0)
             for row, label in zip(first, LABELS, strict=True)
         ]
     )
-    partner = partners(features[:6], LABELS, generator=generator(4))
+    fast = objectives.classify_with_margin(first, batch(), margin=margin, temperature=0.1)
+    check(fast, by_hand.cross_entropy(raised, LABELS), first)
+
+
+def test_partners_agree_as_in_orca():
+    first, second, features = outputs(6, 4), outputs(6, 4, seed=2), outputs(12, 3, seed=1)
+    partner = partners(features[:6], LABELS, generator=batch().generator())
     assert partner[0] == 3
     assert partner[3] == 0
     p = [by_hand.softmax(10 * row) for row in first]
     q = [by_hand.softmax(10 * second[j]) for j in partner]
-    mean = by_hand.mean_prediction(cosines[: 6 * views])
-    literal = {
-        "classify/supervised": by_hand.cross_entropy(raised, LABELS),
-        "classify/pairs": by_hand.pair_agreement(p, q),
-        "classify/prior": by_hand.prior_penalty(mean, COUNTS, 0.5, "released"),
-    }
-    terms = objectives.pairwise_terms(
-        cosines,
-        features,
-        batch(),
-        Prior(COUNTS, power=0.5),
-        margin=margin,
-        generator=generator(4),
-        prior_views=views,
-    )
-    check(terms, literal, cosines, features)  # neighbors are found without gradient
-    weighted = objectives.pairwise_terms(
-        cosines,
-        features,
-        batch(),
-        Prior(COUNTS, power=0.5),
-        margin=margin,
-        generator=generator(4),
-        supervised_weight=2.0,
-        pairs_weight=3.0,
-        prior_weight=5.0,
-        prior_views=views,
-    )
-    for name, weight in zip(literal, (2.0, 3.0, 5.0), strict=True):
-        torch.testing.assert_close(weighted[name], weight * literal[name])
+    fast = objectives.agree_with_partners(first, second, features, batch(), temperature=0.1)
+    check(fast, by_hand.pair_agreement(p, q), first, second, features)  # found without gradient
 
 
 def fixmatch_logits():
@@ -210,62 +154,47 @@ def fixmatch_logits():
     return logits.requires_grad_()
 
 
-def test_fixmatch_terms_teach_strong_views_what_the_weak_one_is_sure_of():
+def test_strong_views_learn_what_the_weak_one_is_sure_of():
     logits = fixmatch_logits()
     strong = -sum(by_hand.softmax(logits[row])[3].log() for row in (10, 16)) / 4
-    literal = {
-        "classify/supervised": by_hand.cross_entropy(logits[:6], LABELS),
-        "classify/confident": strong,
-    }
-    check(objectives.fixmatch_terms(logits, batch(views=3)), literal, logits)
-    weighted = objectives.fixmatch_terms(
-        logits, batch(views=3), supervised_weight=2.0, confident_weight=3.0
-    )
-    torch.testing.assert_close(weighted["classify/confident"], 3 * strong)
-    torch.testing.assert_close(weighted["classify/supervised"], 2 * literal["classify/supervised"])
+    check(objectives.agree_when_confident(logits, batch(views=3)), strong, logits)
+    supervised = by_hand.cross_entropy(logits[:6], LABELS)
+    check(objectives.classify_weak(logits, batch(views=3)), supervised, logits)
 
 
 def test_refined_pseudo_labels_replace_the_weak_predictions():
     logits = fixmatch_logits()
     refined = torch.full((6, 4), 0.01)
     refined[1, 2] = 0.97
-    terms = objectives.fixmatch_terms(logits, batch(views=3), pseudo=refined)
     strong = -sum(by_hand.softmax(logits[row])[2].log() for row in (7, 13)) / 4
-    torch.testing.assert_close(terms["classify/confident"], strong)
-    strict = objectives.fixmatch_terms(logits, batch(views=3), pseudo=refined, threshold=0.98)
-    assert strict["classify/confident"] == 0
+    fast = objectives.agree_when_confident(logits, batch(views=3), pseudo=refined)
+    check(fast, strong, logits)
+    strict = {"pseudo": refined, "threshold": 0.98}
+    assert objectives.agree_when_confident(logits, batch(views=3), **strict) == 0
 
 
-def test_balanced_terms_gate_large_classes_and_add_the_strong_views():
-    logits = fixmatch_logits()
+@pytest.mark.parametrize("seed", range(6))
+def test_the_balanced_head_leaves_out_large_classes_and_adds_the_strong_views(seed):
+    logits, draws = fixmatch_logits(), generator(seed)
     labeled_rates, rates = torch.tensor([0.5, 1, 1, 1]), torch.tensor([1.0, 1, 1, 0.7])
-    for seed in range(6):
-        terms = objectives.balanced_terms(
-            logits,
-            batch(views=3),
-            labeled_rates=labeled_rates,
-            rates=rates,
-            generator=generator(seed),
-        )
-        draws = generator(seed)
-        labeled_gate = draw_gate(LABELS.clamp_min(0), labeled_rates, generator=draws)
-        predicted = logits[:6].argmax(dim=1)
-        gate = float(draw_gate(predicted, rates, generator=draws)[4])
-        rows = [i for i in range(6) if LABELS[i] >= 0]
-        supervised = by_hand.soft_cross_entropy(
-            logits[rows], F.one_hot(LABELS[rows], 4), labeled_gate[rows]
-        )
-        soft = by_hand.softmax(logits[4].detach())
-        agreement = sum(
-            -s * p.log()
-            for row in (10, 16)
-            for s, p in zip(soft, by_hand.softmax(logits[row]), strict=True)
-        )
-        literal = {
-            "balanced/supervised": supervised,
-            "balanced/confident": gate * agreement / 2,  # two unlabeled images; views are added
-        }
-        check(terms, literal, logits)
+    labeled_gate = draw_gate(LABELS.clamp_min(0), labeled_rates, generator=draws)
+    rows = [i for i in range(6) if LABELS[i] >= 0]
+    supervised = by_hand.soft_cross_entropy(
+        logits[rows], F.one_hot(LABELS[rows], 4), labeled_gate[rows]
+    )
+    fast = objectives.classify_balanced(
+        logits, batch(views=3), rates=labeled_rates, generator=generator(seed)
+    )
+    check(fast, supervised, logits)
+    gate = float(draw_gate(logits[:6].argmax(dim=1), rates, generator=generator(seed))[4])
+    soft = by_hand.softmax(logits[4].detach())
+    agreement = sum(
+        -s * p.log()
+        for row in (10, 16)
+        for s, p in zip(soft, by_hand.softmax(logits[row]), strict=True)
+    )
+    fast = objectives.agree_balanced(logits, batch(views=3), rates=rates, generator=generator(seed))
+    check(fast, gate * agreement / 2, logits)  # two unlabeled images; views are added
 
 
 @pytest.mark.parametrize("labels", [[-1, -1, -1], [0, 1, 1], [2], [-1], []])
@@ -278,45 +207,40 @@ def test_every_objective_survives_any_mix_of_labels(labels):
     prior, rates = Prior(COUNTS, power=1.1), torch.ones(4)
     kept = labels >= 0
     soft = positiveness(torch.full((int(kept.sum()), 4), 0.25))
-    terms = (
-        objectives.contrastive_terms(similarity, two)
-        | objectives.advice_terms(similarity, soft, kept)
-        | objectives.self_distillation_terms(cosines, two, prior, teacher_temperature=0.05)
-        | {
-            f"orca {name}": term
-            for name, term in objectives.pairwise_terms(
-                cosines, features, two, prior, margin=0.2, generator=generator()
-            ).items()
-        }
-        | {f"weak {k}": v for k, v in objectives.fixmatch_terms(logits, three).items()}
-        | objectives.balanced_terms(
-            logits, three, labeled_rates=rates, rates=rates, generator=generator()
-        )
-    )
-    total = sum(terms.values())
+    first, second = cosines.chunk(2) if n else (cosines, cosines)
+    heat, draw = {"temperature": 0.1}, {"rates": rates, "generator": generator()}
+    supervised = [
+        objectives.contrast_labels(similarity, two, **heat),
+        objectives.classify_labels(cosines, two, **heat),
+        objectives.classify_with_margin(first, two, margin=0.2, **heat),
+        objectives.classify_weak(logits, three),
+        objectives.classify_balanced(logits, three, **draw),
+    ]
+    others = [
+        objectives.contrast_images(similarity, two, **heat),
+        objectives.contrast_softly(similarity, soft, kept, **heat),
+        prior.penalty(cosines, **heat),
+        objectives.agree_with_partners(first, second, features, two, **heat),
+        objectives.agree_when_confident(logits, three),
+        objectives.agree_balanced(logits, three, **draw),
+    ]
+    total = sum(supervised) + sum(others)
     assert total.isfinite()
     for gradient in torch.autograd.grad(total, [similarity, cosines, logits]):
         assert gradient.isfinite().all()
     if not kept.any():
-        for name, term in terms.items():
-            assert ("supervised" not in name.split("/")) or term == 0
+        assert all(loss == 0 for loss in supervised)
 
 
 def test_a_single_image_has_its_views_and_nothing_else():
     similarity, one = outputs(2, 2), torch.tensor([True])
-    alone = objectives.advice_terms(similarity, torch.ones(1, 1), one)
-    assert abs(alone["contrast/advice"].item()) < 1e-12  # the other view is the only choice
+    alone = objectives.contrast_softly(similarity, torch.ones(1, 1), one, temperature=0.07)
+    assert abs(alone.item()) < 1e-12  # the other view is the only choice
     sure = torch.tensor([[9.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    rates = torch.ones(2)
-    terms = objectives.balanced_terms(
-        sure,
-        batch(torch.tensor([-1]), views=3),
-        labeled_rates=rates,
-        rates=rates,
-        generator=generator(),
-    )
+    single = batch(torch.tensor([-1]), views=3)
+    fast = objectives.agree_balanced(sure, single, rates=torch.ones(2), generator=generator())
     both = by_hand.soft_cross_entropy(sure[1:], sure[:1].softmax(dim=1).expand(2, 2), [1, 1])
-    torch.testing.assert_close(terms["balanced/confident"], 2 * both)
+    torch.testing.assert_close(fast, 2 * both)
 
 
 def test_a_prior_follows_the_counts_as_they_are_unless_told_otherwise():

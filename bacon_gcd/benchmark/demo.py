@@ -10,11 +10,11 @@ from typing import Any
 
 from bacon_gcd.backbone import fetch
 from bacon_gcd.backbone.weights import cached
-from bacon_gcd.benchmark.report import frozen_kmeans, headline, write_run_report
+from bacon_gcd.benchmark.report import headline
 from bacon_gcd.benchmark.run import train_run
-from bacon_gcd.benchmark.workbench import RunSettings, prepare, resolve
+from bacon_gcd.benchmark.settings import RunSettings, resolve
+from bacon_gcd.benchmark.workbench import prepare
 from bacon_gcd.config import UserError
-from bacon_gcd.model import load_model
 
 BACKBONE = "resnet18.pypi_in1k"
 # Small and quick, not faithful: 96 px images, the last convolution, no wide projector.
@@ -40,14 +40,12 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
     bench = prepare(settings, data=None, workers=2)
     say(
         f"{len(bench.labels)} images, {(bench.labels >= 0).sum()} of them labeled: "
-        f"{bench.task.n_known} classes are known, {bench.task.n_classes} are there"
+        f"{bench.split.n_known} classes are known, {bench.split.n_classes} are there"
     )
-    frozen = frozen_kmeans(bench)
     result = train_run(bench, folder, save_seconds=3600)
     if result is None:
         raise KeyboardInterrupt
-    method = load_model(folder / "model").method
-    page = write_run_report(folder, method, bench, result, frozen=frozen)
+    frozen, page = result["frozen_kmeans"], folder / "report.html"
     seconds = time.monotonic() - start
     return {
         "frozen": {part: frozen[part] for part in ("all", "old", "new")},

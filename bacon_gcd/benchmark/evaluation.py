@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bacon_gcd.benchmark.workbench import Workbench
-from bacon_gcd.cluster import assign, kmeans
+from bacon_gcd.cluster import as_ids, assign, kmeans
 from bacon_gcd.methods.base import Method
 from bacon_gcd.metrics import anchored, name_clusters, score
-from bacon_gcd.training.loop import TrainProbe
+from bacon_gcd.training.embed import TrainProbe
 
 IntArray = npt.NDArray[np.int64]
 FINAL_RESTARTS = 10  # of the k-means that gives the headline number
@@ -28,9 +28,9 @@ def evaluate(method: Method, bench: Workbench) -> dict[str, Any]:
     unlabeled = np.flatnonzero(bench.labels < 0)
     blocks = {
         "test_kmeans": clustered_block(test, train, bench, restarts=FINAL_RESTARTS),
-        "inductive": block(assign(test, method.centroids), bench.true_test, bench),
+        "inductive": block(method.nearest_class(test), bench.true_test, bench),
         "transductive": block(
-            assign(train[unlabeled], method.centroids), bench.true_train[unlabeled], bench
+            method.nearest_class(train[unlabeled]), bench.true_train[unlabeled], bench
         ),
         "classifier": classifier_block(method, bench),
     }
@@ -67,12 +67,18 @@ def joint_block(test: Tensor, train: Tensor, bench: Workbench, *, restarts: int)
 
 def classifier_block(method: Method, bench: Workbench) -> dict[str, Any] | None:
     """The trained classifier's own answers on the test images."""
-    first = bench.test_source.test(np.arange(min(1, len(bench.test_source))))
-    with torch.no_grad():
-        if method.classify(first) is None:
-            return None
-    logits = test_probe(bench).run(lambda tokens: _logits(method, tokens))
-    return block(logits.argmax(dim=1).numpy(), bench.true_test, bench)
+    if not method.has_classifier:
+        return None
+    logits = test_probe(bench).run(method.classify)
+    return block(as_ids(logits.argmax(dim=1)), bench.true_test, bench)
+
+
+def frozen_kmeans(bench: Workbench, *, restarts: int = FINAL_RESTARTS) -> dict[str, Any]:
+    """k-means on the test images' untrained features: the baseline of every table."""
+    tail = bench.backbone.new_tail().to(bench.device)
+    features = F.normalize(test_probe(bench).run(tail), dim=1)
+    found = kmeans(features, bench.split.n_classes, n_init=restarts, seed=0)
+    return block(found.labels, bench.true_test, bench)
 
 
 def block(
@@ -123,16 +129,10 @@ def unit_features(method: Method, probe: TrainProbe) -> Tensor:
 
 def train_probe(bench: Workbench) -> TrainProbe:
     """All training images, in order."""
-    return TrainProbe(bench.train_source, bench.labels, bench.settings.seed)
+    return TrainProbe(bench.train_source, bench.labels, bench.settings.seed, bench.device)
 
 
 def test_probe(bench: Workbench) -> TrainProbe:
     """All test images, in order; their labels are hidden."""
     hidden = np.full(len(bench.test_source), -1)
-    return TrainProbe(bench.test_source, hidden, bench.settings.seed)
-
-
-def _logits(method: Method, tokens: Tensor) -> Tensor:
-    logits = method.classify(tokens)
-    assert logits is not None
-    return logits
+    return TrainProbe(bench.test_source, hidden, bench.settings.seed, bench.device)

@@ -1,4 +1,4 @@
-"""The report of a trained run: what its model makes of the training images."""
+"""report.html of a run: its training images sorted, its scores, its curves."""
 
 from __future__ import annotations
 
@@ -7,84 +7,83 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.nn.functional as F
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
-from bacon_gcd.benchmark.evaluation import block, test_probe, train_probe, unit_features
+from bacon_gcd.benchmark.evaluation import train_probe, unit_features
+from bacon_gcd.benchmark.predictions import answers, class_probabilities
 from bacon_gcd.benchmark.workbench import Workbench
 from bacon_gcd.classes.map import project
 from bacon_gcd.classes.neighbors import nearest
-from bacon_gcd.cluster import kmeans
 from bacon_gcd.methods.base import Method
-from bacon_gcd.model import novel_names
 from bacon_gcd.report.contents import ClassInfo, ReportData, Rows, Score
 from bacon_gcd.report.figures import read_log, training_curves
 from bacon_gcd.report.page import write_report
 
 
 def write_run_report(
-    folder: Path,
-    method: Method,
-    bench: Workbench,
-    result: Mapping[str, Any],
-    *,
-    frozen: Mapping[str, Any],
+    folder: Path, method: Method, bench: Workbench, result: Mapping[str, Any]
 ) -> Path:
-    """report.html of a run: sorted training images, and scores beside `frozen_kmeans`."""
-    baseline = Score("frozen k-means", frozen["all"], frozen["old"], frozen["new"])
-    features = unit_features(method, train_probe(bench))
-    probabilities = train_probe(bench).run(lambda t: method.predictor().logits(t).softmax(dim=1))
+    """Write report.html of a run: its training images sorted, its scores beside frozen k-means."""
+    probe = train_probe(bench)
+    features = unit_features(method, probe).cpu()
+    class_ids, confidence, known = answers(class_probabilities(method, probe), probe.labels, bench)
     data = ReportData(
         title=f"{bench.settings.method} on {bench.settings.dataset}",
-        rows=sorted_rows(features, probabilities, bench),
+        rows=Rows(
+            ids=[bench.table.ids[row] for row in bench.split.train],
+            class_ids=class_ids,
+            labeled=bench.labels >= 0,
+            confidence=confidence,
+            known_probability=known,
+            xy=map_of(features, seed=bench.settings.seed),
+            neighbors=nearest(features),
+        ),
         classes=class_infos(bench),
         estimated_counts=estimated_counts(method),
         thumbnail=lambda row: bench.table.image(int(bench.split.train[row])),
         notes=notes(result),
-        scores=[baseline, Score(bench.settings.method, *headline(result))],
+        scores=[frozen_score(result), Score(bench.settings.method, *headline(result))],
         quarantine=[(bad.id, bad.reason) for bad in bench.table.quarantine],
-        training=training_curves(read_log(folder / "log.jsonl")),
+        training=curves(folder / "log.jsonl"),
         settings=bench.settings.flat(),
     )
     return write_report(data, folder / "report.html")
 
 
-def sorted_rows(features: Tensor, probabilities: Tensor, bench: Workbench) -> Rows:
-    """Every training image with its class; labeled ones stay in theirs."""
-    confidence, ids = (part.numpy() for part in probabilities.max(dim=1))
-    held = bench.labels >= 0
-    return Rows(
-        ids=[bench.table.ids[row] for row in bench.split.train],
-        class_ids=np.where(held, bench.labels, ids),
-        labeled=held,
-        confidence=np.where(held, 1.0, confidence),
-        xy=project(features),
-        neighbors=nearest(features),
-    )
+def map_of(features: Tensor, *, seed: int) -> npt.NDArray[np.float32]:
+    """(N, 2) coordinates on the map, the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return np.nan_to_num(project(features))
 
 
 def class_infos(bench: Workbench) -> list[ClassInfo]:
     """Known classes under their names, novel ones under ours."""
-    task = bench.task
-    names = [*bench.class_names[: task.n_known], *novel_names(task.n_classes - task.n_known)]
-    return [ClassInfo(name, number < task.n_known) for number, name in enumerate(names)]
+    n_known = bench.split.n_known
+    return [ClassInfo(name, number < n_known) for number, name in enumerate(bench.found_names)]
 
 
 def estimated_counts(method: Method) -> list[float] | None:
-    """Class sizes as the training estimated them, where it does."""
-    counts = getattr(method, "class_counts", None)
+    """Class sizes as the training estimated them, for methods that do."""
+    counts = method.class_counts
     return None if counts is None else [float(count) for count in counts]
 
 
-def frozen_kmeans(bench: Workbench, *, restarts: int = 10) -> dict[str, Any]:
-    """Untrained features, k-means on the test images: the honest baseline of every table."""
-    features = F.normalize(test_probe(bench).run(bench.backbone.new_tail()), dim=1)
-    found = kmeans(features, bench.split.n_classes, n_init=restarts, seed=0)
-    return block(found.labels, bench.true_test, bench)
+def curves(log: Path) -> str | None:
+    """The training curves as SVG; None for a method without training."""
+    return training_curves(read_log(log)) if log.exists() else None
+
+
+def frozen_score(result: Mapping[str, Any]) -> Score:
+    """The scores of untrained features, which every run is shown beside."""
+    frozen = result["frozen_kmeans"]
+    return Score("frozen k-means", frozen["all"], frozen["old"], frozen["new"])
 
 
 def headline(result: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
-    """All, old and new of the block the method is judged by."""
+    """All, old and new of the block that is the paper's number for the method."""
     best = result[result["headline"]]
     return best["all"], best["old"], best["new"]
 

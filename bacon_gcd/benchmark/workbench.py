@@ -1,111 +1,32 @@
-"""A run: settings that say everything, a folder that holds everything, data made ready once."""
+"""What a run works on, made from its settings: images, split, backbone, tokens, trainer."""
 
 from __future__ import annotations
 
-import dataclasses
 import platform
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from bacon_gcd import __version__
 from bacon_gcd.backbone.bank import FreshTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
-from bacon_gcd.backbone.weights import full_name, load_backbone, own_image_size, trunk_dtype
-from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
-from bacon_gcd.data.datasets import find_dataset, load_dataset
+from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
+from bacon_gcd.benchmark.settings import FRESH, RunSettings
+from bacon_gcd.data.datasets import load_dataset
 from bacon_gcd.data.images import ImageTable
-from bacon_gcd.data.longtail import Split, SplitSettings, make_split
+from bacon_gcd.data.longtail import Split, make_split
 from bacon_gcd.data.views import ViewSettings, strong_settings
-from bacon_gcd.methods import METHODS, build_method, preset_of, recipe_for, settings_for
-from bacon_gcd.methods.base import Method, Recipe, Task
-from bacon_gcd.methods.trssl import NEEDS_FRESH
-from bacon_gcd.system.files import write_atomic
+from bacon_gcd.methods import METHODS, settings_for
+from bacon_gcd.model import novel_names
+from bacon_gcd.training.loop import Recorder, Trainer
+from bacon_gcd.training.start import new_trainer
 
 IntArray = npt.NDArray[np.int64]
 PROTOCOL = "bacon-gcd protocol 1"
-FRESH = "fresh"
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """All that decides a run's numbers. Private paths are not part of it."""
-
-    dataset: str = "cifar100-lt"
-    method: str = "bacon-s"
-    preset: str | None = None
-    """None: the method's first; `resolve` puts its name here."""
-    backbone: str = "resnet18.pypi_in1k"
-    image_size: int | None = None
-    """None: the backbone's own; `resolve` puts it here."""
-    tuned: str = "block"
-    trunk: str = "auto"
-    """Precision of the frozen trunk: float32, bfloat16, or auto: bfloat16 where it is native."""
-    views: str = "4"
-    """Stored training views per image, or "fresh" for new ones at every step."""
-    seed: int = 0
-    bfloat16: bool = False
-    evaluate_every: int = 0
-    """Score the test set after this many epochs, for the curve in log.jsonl; 0: never."""
-    split: SplitSettings = field(default_factory=SplitSettings)
-    recipe: Recipe = field(default_factory=Recipe)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """The method's own settings, all of them."""
-
-    def to_toml(self) -> str:
-        """As the text of config.toml."""
-        return to_toml(dataclasses.asdict(self))
-
-    @classmethod
-    def from_toml(cls, path: Path) -> RunSettings:
-        """From config.toml; unknown keys are errors that list the choices."""
-        values = read_toml(path)
-        values["split"] = settings_from(SplitSettings, values.get("split", {}), where=str(path))
-        values["recipe"] = settings_from(Recipe, values.get("recipe", {}), where=str(path))
-        return settings_from(cls, values, where=str(path))
-
-    def flat(self) -> dict[str, Any]:
-        """Every setting under one dotted name, e.g. recipe.epochs."""
-        return _flat(dataclasses.asdict(self))
-
-    def differences(self, other: RunSettings) -> list[str]:
-        """Lines `name: ours -> theirs`, one for each setting that differs."""
-        ours, theirs = self.flat(), other.flat()
-        names = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
-        return [f"{n}: {ours.get(n)} -> {theirs.get(n)}" for n in names]
-
-
-def resolve(
-    settings: RunSettings, *, changes: Mapping[str, Any], recipe: Mapping[str, Any]
-) -> RunSettings:
-    """Fill in the dataset's and the method's own values; explicit ones win."""
-    dataset = find_dataset(settings.dataset)
-    preset = preset_of(settings.method, settings.preset)
-    own = settings_for(settings.method, preset=preset, changes=changes)
-    if getattr(own, "mix", None) == "pixels" and settings.views != FRESH:
-        raise UserError(f"views {settings.views!r}: {NEEDS_FRESH}")
-    if preset == "released" and dataset is not None and dataset.learning_rate is not None:
-        recipe = {"learning_rate": dataset.learning_rate} | {
-            k: v for k, v in recipe.items() if v is not None
-        }
-    return dataclasses.replace(
-        settings,
-        preset=preset,
-        backbone=full_name(settings.backbone),
-        image_size=settings.image_size or own_image_size(settings.backbone),
-        trunk=str(trunk_dtype(settings.trunk)).removeprefix("torch."),
-        split=dataclasses.replace(settings.split, dataset=settings.dataset),
-        recipe=recipe_for(settings.method, preset=preset, changes=recipe),
-        settings=dataclasses.asdict(own),
-    )
 
 
 @dataclass(frozen=True)
@@ -118,6 +39,8 @@ class Workbench:
     backbone: Backbone
     workers: int = 0
     banks: Path | None = None
+    device: torch.device = field(default_factory=torch.get_default_device)
+    """Where methods are trained and scored; torch's default device unless given."""
 
     @cached_property
     def labels(self) -> IntArray:
@@ -144,6 +67,12 @@ class Workbench:
         """Names in the method's class order: known first."""
         return [self.table.class_names[c] for c in self.split.class_order]
 
+    @property
+    def found_names(self) -> list[str]:
+        """Names of a method's classes: the known ones, then novel_000, ..."""
+        n_known = self.split.n_known
+        return [*self.class_names[:n_known], *novel_names(self.split.n_classes - n_known)]
+
     @cached_property
     def train_source(self) -> TokenSource:
         """Tokens of the training images: stored views, or new ones at every step."""
@@ -161,7 +90,7 @@ class Workbench:
                 seed=self.settings.seed,
                 workers=self.workers,
             )
-        count = _view_count(self.settings) if self.settings.recipe.epochs else 0
+        count = self.settings.n_views if self.settings.recipe.epochs else 0
         return self._bank(rows, n_views=count, strong_views=count if strong else 0)
 
     @cached_property
@@ -181,31 +110,25 @@ class Workbench:
             folder=self.banks,
         )
 
-    @cached_property
-    def task(self) -> Task:
-        """What the method may know."""
-        known = self.labels[self.labels >= 0]
-        return Task(
+    def new_trainer(self, recorder: Recorder | None = None) -> Trainer:
+        """The method with fresh parameters drawn from the run's seed, ready to train."""
+        s = self.settings
+        own = settings_for(s.method, preset=s.preset, changes=s.settings)
+        return new_trainer(
+            s.method,
+            own,
+            s.recipe,
+            self.train_source,
+            self.labels,
+            self.backbone,
             n_classes=self.split.n_classes,
             n_known=self.split.n_known,
-            labeled_counts=tuple(np.bincount(known, minlength=self.split.n_known).tolist()),
-            n_images=len(self.labels),
-            n_epochs=self.settings.recipe.epochs,
+            seed=s.seed,
+            oracle_counts=torch.from_numpy(self.true_counts).float(),
+            bfloat16=s.bfloat16,
+            device=self.device,
+            recorder=recorder,
         )
-
-    def new_method(self) -> Method:
-        """The method with fresh parameters, drawn from the run's seed."""
-        own = settings_for(
-            self.settings.method, preset=self.settings.preset, changes=self.settings.settings
-        )
-        oracle: Tensor | None = None
-        if self.settings.settings.get("prior") == "oracle":
-            oracle = torch.from_numpy(self.true_counts).float()
-        with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
-            return build_method(
-                self.settings.method, self.task, self.backbone, own, oracle_counts=oracle
-            )
 
     def identity(self) -> dict[str, str]:
         """Hashes of what the numbers depend on; a resumed run must find the same."""
@@ -217,7 +140,13 @@ class Workbench:
         }
 
 
-def prepare(settings: RunSettings, *, data: Path | None, workers: int = 0) -> Workbench:
+def prepare(
+    settings: RunSettings,
+    *,
+    data: Path | None,
+    workers: int = 0,
+    device: torch.device | None = None,
+) -> Workbench:
     """Find the data, draw the split, load the backbone."""
     table = load_dataset(settings.dataset, data)
     split = make_split(table, settings.split)
@@ -227,7 +156,8 @@ def prepare(settings: RunSettings, *, data: Path | None, workers: int = 0) -> Wo
         tuned=settings.tuned,
         trunk_dtype=trunk_dtype(settings.trunk),
     )
-    return Workbench(settings, table, split, backbone, workers=workers)
+    device = device or torch.get_default_device()
+    return Workbench(settings, table, split, backbone, workers=workers, device=device)
 
 
 def versions() -> dict[str, str]:
@@ -241,30 +171,3 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "pillow": PIL.__version__,
     }
-
-
-def write_config(folder: Path, settings: RunSettings) -> None:
-    """The resolved settings, readable and complete."""
-    write_atomic(folder / "config.toml", settings.to_toml().encode())
-
-
-def _view_count(settings: RunSettings) -> int:
-    """How many stored views; two equal ones would teach nothing."""
-    views, kinds = settings.views, METHODS[settings.method].method.views
-    least = max(Counter(kinds).values())
-    if not views.isdigit() or int(views) < least:
-        raise UserError(
-            f"views {views!r} is neither {FRESH!r} nor a number of at least {least}, "
-            f"which {settings.method} compares of an image"
-        )
-    return int(views)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            flat[prefix + key] = list(value) if isinstance(value, tuple) else value
-    return flat

@@ -38,7 +38,7 @@ def methods(
         text = "\n".join("\n".join(_method_lines(n, fact)) for n, fact in facts.items())
         return show(facts, as_json=json, text=text)
     entry = METHODS[choose("method", name, METHODS)]
-    described = {p: describe_settings(s) for p, s in entry.presets.items()}
+    described = {p: describe_settings(s.settings) for p, s in entry.presets.items()}
     lines = _method_lines(name, describe_entry(entry))
     for setting, (_, meaning) in next(iter(described.values())).items():
         values = "  ".join(f"{p}={d[setting][0]}" for p, d in described.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -32,9 +32,6 @@ from bacon_gcd.cli.app import (
 from bacon_gcd.config import UserError
 from bacon_gcd.system.text import command
 
-if TYPE_CHECKING:  # heavy imports stay inside commands: --help is instant
-    from bacon_gcd.benchmark.workbench import RunSettings
-
 
 def _pairs(changes: list[str]) -> dict[str, str]:
     """--set name=value, as a mapping."""
@@ -47,38 +44,13 @@ def _pairs(changes: list[str]) -> dict[str, str]:
     return pairs
 
 
-# Options of `train` that decide a run's numbers, and where config.toml keeps them.
-_KEPT = {
-    **{n: n for n in ("dataset", "method", "preset", "backbone", "image_size", "tuned")},
-    **{n: n for n in ("trunk", "views", "seed", "bfloat16", "evaluate_every")},
-    **{n: f"recipe.{n}" for n in ("epochs", "batch_size", "learning_rate", "sampler")},
-    **{n: f"split.{n}" for n in ("ratio", "labeled_ratio", "unlabeled_ratio", "labeled_share")},
-    **{n: f"split.{n}" for n in ("profile",)},
-}
-
-
-def _stored_settings(context: typer.Context, run: Path) -> RunSettings:
-    """A resumed run keeps its settings: an option that says otherwise is refused."""
-    from bacon_gcd.benchmark.workbench import RunSettings
-    from bacon_gcd.methods import settings_for
-
-    settings = RunSettings.from_toml(run / "config.toml")
-    stored = settings.flat()
-    given = {
-        key: context.params[name]
-        for name, key in _KEPT.items()
+def _given(context: typer.Context) -> dict[str, Any]:
+    """The options that were typed, by name."""
+    return {
+        name: value
+        for name, value in context.params.items()
         if str(context.get_parameter_source(name)).endswith("COMMANDLINE")
     }
-    changes = _pairs(context.params.get("change") or [])
-    own = settings_for(settings.method, preset=settings.preset, changes=changes)
-    given |= {f"settings.{name}": getattr(own, name) for name in changes}
-    if context.params.get("known") is not None:
-        known = class_list(context.params["known"])
-        given["split.known"] = list(known) if isinstance(known, tuple) else known
-    changed = [f"{k}: {stored.get(k)} -> {v}" for k, v in given.items() if stored.get(k) != v]
-    if changed:
-        raise UserError(f"{run}: cannot resume, settings changed: {'; '.join(changed)}")
-    return settings
 
 
 class _TrainCommand(TyperCommand):
@@ -94,7 +66,7 @@ class _TrainCommand(TyperCommand):
             from bacon_gcd.methods import METHODS, describe_settings, preset_of
 
             preset = preset_of(name)
-            described = describe_settings(METHODS[name].presets[preset]).items()
+            described = describe_settings(METHODS[name].presets[preset].settings).items()
             rows = [(key, f"{meaning} [{value}]") for key, (value, meaning) in described]
             formatter.write_dl(rows or [("none", "nothing to choose")])
 
@@ -146,54 +118,23 @@ def train(
     Example: bacon train --dataset cifar100-lt --method bacon-s --epochs 200 --seed 0 -o runs/s0
     """
     from bacon_gcd.benchmark.run import train_run
-    from bacon_gcd.benchmark.workbench import RunSettings, prepare, resolve
-    from bacon_gcd.data.longtail import SplitSettings
+    from bacon_gcd.benchmark.settings import RunSettings
+    from bacon_gcd.benchmark.workbench import prepare
 
     folder = resume or out
     if folder is None:
         raise UserError("name the run's folder with -o FOLDER, or --resume FOLDER to continue one")
-    split = SplitSettings(
-        profile=profile,
-        ratio=ratio,
-        labeled_ratio=labeled_ratio,
-        unlabeled_ratio=unlabeled_ratio,
-        known=class_list(known),
-        labeled_share=labeled_share,
-        seed=seed,
-    )
-    asked = RunSettings(
-        dataset=dataset,
-        method=method,
-        preset=preset,
-        backbone=backbone,
-        image_size=image_size,
-        tuned=tuned,
-        trunk=trunk,
-        views=views,
-        seed=seed,
-        bfloat16=bfloat16,
-        evaluate_every=evaluate_every,
-        split=split,
-    )
-    recipe = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "sampler": sampler,
-    }
-    if resume is not None:
-        settings = _stored_settings(context, resume)
+    # Options have the names of the settings they are kept under, so they are not listed again.
+    changes, classes = _pairs(change or []), {"known": class_list(known)}
+    if resume is None:
+        settings = RunSettings.from_options(context.params | classes, changes)
     else:
-        settings = resolve(asked, changes=_pairs(change or []), recipe=recipe)
+        settings = RunSettings.from_toml(resume / "config.toml")
+        settings.refuse_others(resume, _given(context) | classes, changes)
     bench = prepare(settings, data=data, workers=workers)
     if not json:
         tell(settings.to_toml())
-    result = train_run(
-        bench,
-        folder,
-        resume=resume is not None,
-        save_seconds=save_seconds,
-    )
+    result = train_run(bench, folder, resume=resume is not None, save_seconds=save_seconds)
     if result is None:
         tell(f"bacon: stopped; continue with: {command('bacon', 'train', '--resume', folder)}")
         raise typer.Exit(130)
@@ -218,14 +159,14 @@ def evaluate(run: RunFolder, json: JsonFlag = False) -> None:
 
 def _score_table(result: Mapping[str, Any]) -> str:
     """The blocks as a table; null is shown as a dash."""
-    blocks_of_a_run = ("test_kmeans", "inductive", "transductive", "classifier", "joint_kmeans")
-    names = [name for name in blocks_of_a_run if name in result]
+    blocks = ("frozen_kmeans", "test_kmeans", "inductive", "transductive", "classifier")
+    names = [name for name in (*blocks, "joint_kmeans") if name in result]
     columns = ["all", "old", "new", "known_many", "known_median", "known_few", "known_std"]
     columns += ["novel_many", "novel_median", "novel_few", "novel_std", "nmi", "ari"]
     rows = [["", *names]]
-    blocks = [result[name] or {} for name in names]
-    rows += [[c, *(_number(b.get(c)) for b in blocks)] for c in columns]
-    anchored = [b.get("anchored") or {} for b in blocks]
+    scores = [result[name] or {} for name in names]
+    rows += [[c, *(_number(b.get(c)) for b in scores)] for c in columns]
+    anchored = [b.get("anchored") or {} for b in scores]
     rows += [
         [f"anchored {c}", *(_number(a.get(c)) for a in anchored)] for c in ("all", "old", "new")
     ]

@@ -13,6 +13,7 @@ from torch import Tensor
 from bacon_gcd.config import UserError, choose
 
 IntArray = npt.NDArray[np.int64]
+PixelMixer = Callable[[float, Tensor, Tensor], Tensor]
 SAMPLERS = ("half", "proportional", "equal")
 
 
@@ -28,7 +29,11 @@ class Batch:
     """(B,) positions in the training set."""
     seed: int = 0
     """Seeds whatever the step draws at random, so that any step can be replayed alone."""
-    mix_pixels: Callable[[float, Tensor, Tensor], Tensor] | None = None
+    epoch: int = 0
+    """0-based epoch of the run."""
+    step: int = 0
+    """0-based step of the epoch."""
+    mix_pixels: PixelMixer | None = None
     """(share, rows, partners) to tokens of share * pixels of `rows` + the rest of `partners`, both
     (n,) rows of `tokens`. Only fresh views have pixels left to mix."""
 

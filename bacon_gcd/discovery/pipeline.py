@@ -242,7 +242,7 @@ def find(settings: DiscoverSettings, material: Material, allowed: Range | None, 
     if settings.epochs:
         features = unit(TrainProbe(material.tokens, labels, seed).run(method.features))
     places = settle(features, labels, held, n_classes=number.estimate, seed=seed)
-    method.centroids = places.sharpened()
+    method.set_centroids(places.centroids, temperature=places.temperature)
     plain = nearest(frozen)  # trained features have learned the labels, also the wrong ones
     return Found(
         material=material,

@@ -122,7 +122,7 @@ def sort_again(
     _, reliability = better_way(features, labels, held, n_classes=n_classes, seed=settings.seed)
     places = Places(centroids_of(features, unit(centroids), tree, hearts), reliability)
     method = untrained(model, material, n_classes)
-    method.centroids = places.sharpened()
+    method.set_centroids(places.centroids, temperature=places.temperature)
     neighbors = neighbors_of(before)
     return Found(
         material=material,

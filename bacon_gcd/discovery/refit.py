@@ -171,7 +171,7 @@ def sorter(method: Method, material: Material, left: Corrected, places: Places) 
     labels = np.where(shown.labels < left.n_known, shown.labels, -1)
     shown = dataclasses.replace(shown, labels=labels)
     found = untrained(Model(method, material.backbone, (), {}), shown, len(left.classes))
-    found.centroids = places.sharpened()
+    found.set_centroids(places.centroids, temperature=places.temperature)
     return found
 
 

@@ -133,7 +133,7 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
         folder / "model",
         found.method,
         name=found.name,
-        settings=dataclasses.asdict(found.method.settings),  # type: ignore[call-overload]
+        settings=dataclasses.asdict(found.method.settings),
         backbone=describe_backbone(found.material.backbone, tuned=found.material.tuned),
         class_names=found.class_names,
         radii=found.sorted.radii,

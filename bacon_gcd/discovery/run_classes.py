@@ -20,7 +20,6 @@ from bacon_gcd.classes.assign import (
     distances,
     probability_known,
 )
-from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
 from bacon_gcd.cluster import unit
 from bacon_gcd.discovery.edited import Applied
 from bacon_gcd.discovery.edits import edits_path, novel_number, read_edits
@@ -135,7 +134,7 @@ def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: M
         found,
         centroids,
         limits,
-        CENTROID_TEMPERATURE / float(model.method.centroids.norm(dim=1).max()),
+        float(model.method.temperature),
         model.threshold,
         applied.next_id,
         max(novel_number(edits, start=before.next_novel), first_number(names)),

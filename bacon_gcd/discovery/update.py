@@ -14,7 +14,6 @@ from torch import Tensor
 
 from bacon_gcd.backbone.bank import ReadyTokens
 from bacon_gcd.classes.assign import Sorted, suspects
-from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
 from bacon_gcd.classes.neighbors import exact_neighbors, nearest
 from bacon_gcd.classes.number import ClassNumber
 from bacon_gcd.config import settings_from
@@ -156,7 +155,7 @@ def written_up(
     features = torch.cat([own, new])
     neighbors = nearest(features)
     method = untrained(model, material, len(classes.found))
-    method.centroids = classes.centroids * (CENTROID_TEMPERATURE / classes.temperature)
+    method.set_centroids(classes.centroids, temperature=classes.temperature)
     added = [
         material.table.class_names[label] if label >= 0 else ""
         for label in material.table.labels[len(own) :]

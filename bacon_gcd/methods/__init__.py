@@ -1,10 +1,10 @@
-"""Every method under its name. A newcomer adds one file and one line here."""
+"""Every method under its name. To add one: a file beside this one, and an entry here."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from torch import Tensor
@@ -12,99 +12,100 @@ from torch import Tensor
 from bacon_gcd.config import UserError, choose, settings_from
 from bacon_gcd.methods import abc, darp, fixmatch, gcd, kmeans, opencon, orca, simgcd, trssl
 from bacon_gcd.methods.bacon import PAPER, RELEASED, BaCon, orca_style
-from bacon_gcd.methods.base import Method, Recipe, TailSource, Task
+from bacon_gcd.methods.base import Method, MethodSettings, Recipe, TailSource, Task
+
+COMMON = Recipe()
+"""One recipe for all methods, so that they compare."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named, frozen way to run a method: its settings, and how it is optimized."""
+
+    settings: MethodSettings
+    recipe: Recipe = COMMON
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A method, its named and frozen presets, and where it comes from."""
+    """A method, its presets, and where it comes from."""
 
     method: type[Method]
-    presets: Mapping[str, Any]
-    """Settings by name, the first is the default. Baselines: adapted (one recipe for all) and
-    native (their own papers')."""
+    presets: Mapping[str, Preset]
+    """The first is the default. Baselines: adapted (one recipe for all) and native (their own
+    papers')."""
     summary: str
     paper: str
-    recipes: Mapping[str, Recipe] = field(default_factory=dict)
-    """Of presets that are not optimized by the method's own recipe."""
-
-    def recipe(self, preset: str) -> Recipe:
-        """How the method is optimized in a preset."""
-        return self.recipes.get(preset, self.method.recipe)
 
 
 METHODS: dict[str, Entry] = {
     "bacon-s": Entry(
         BaCon,
-        {"released": RELEASED, "paper": PAPER},
+        {"released": Preset(RELEASED), "paper": Preset(PAPER)},
         "two branches that advise each other; the classifier branch is SimGCD-style",
         "Bai et al., NeurIPS 2023, arXiv 2310.01376",
     ),
     "bacon-o": Entry(
         BaCon,
-        {"released": orca_style(RELEASED), "paper": orca_style(PAPER)},
+        {"released": Preset(orca_style(RELEASED)), "paper": Preset(orca_style(PAPER))},
         "two branches that advise each other; the classifier branch is ORCA-style (reconstructed)",
         "Bai et al., NeurIPS 2023, arXiv 2310.01376",
     ),
     "gcd": Entry(
         gcd.GCD,
-        {"adapted": gcd.ADAPTED, "native": gcd.ADAPTED},
+        {"adapted": Preset(gcd.ADAPTED), "native": Preset(gcd.ADAPTED, gcd.NATIVE)},
         "contrasts of images and of labels train the features, k-means finds the classes",
         "Vaze et al., CVPR 2022, arXiv 2201.02609",
-        {"native": gcd.NATIVE},
     ),
     "simgcd": Entry(
         simgcd.SimGCD,
-        {"adapted": simgcd.ADAPTED, "native": simgcd.ADAPTED},
+        {"adapted": Preset(simgcd.ADAPTED), "native": Preset(simgcd.ADAPTED, simgcd.NATIVE)},
         "GCD's contrasts and a cosine classifier that teaches itself under a uniform prior",
         "Wen et al., ICCV 2023, arXiv 2211.11727",
-        {"native": simgcd.NATIVE},
     ),
     "orca": Entry(
         orca.ORCA,
-        {"adapted": orca.ADAPTED, "native": orca.ADAPTED},
+        {"adapted": Preset(orca.ADAPTED), "native": Preset(orca.ADAPTED, orca.NATIVE)},
         "nearest images agree; known classes are slowed by a margin while predictions are unsure",
         "Cao et al., ICLR 2022, arXiv 2102.03526",
-        {"native": orca.NATIVE},
     ),
     "opencon": Entry(
         opencon.OpenCon,
-        {"adapted": opencon.ADAPTED, "native": opencon.ADAPTED},
+        {"adapted": Preset(opencon.ADAPTED), "native": Preset(opencon.ADAPTED, opencon.NATIVE)},
         "three contrasts under pseudo-labels from moving prototypes",
         "Sun and Li, TMLR 2022, arXiv 2208.02764",
-        {"native": opencon.NATIVE},
     ),
     "trssl": Entry(
         trssl.TRSSL,
-        {"adapted": trssl.ADAPTED, "native": trssl.NATIVE_SETTINGS},
+        {
+            "adapted": Preset(trssl.ADAPTED),
+            "native": Preset(trssl.NATIVE_SETTINGS, trssl.NATIVE),
+        },
         "Sinkhorn pseudo-labels under a class prior, mixed, with a temperature per image",
         "Rizve et al., ECCV 2022, arXiv 2207.02269",
-        {"native": trssl.NATIVE},
     ),
     "abc": Entry(
         abc.ABC,
-        {"adapted": abc.ADAPTED, "native": abc.NATIVE_SETTINGS},
+        {"adapted": Preset(abc.ADAPTED), "native": Preset(abc.NATIVE_SETTINGS, fixmatch.NATIVE)},
         "FixMatch with a second, balanced head; imbalanced semi-supervised learning",
         "Lee et al., NeurIPS 2021, arXiv 2110.10368",
-        {"native": fixmatch.NATIVE},
     ),
     "darp": Entry(
         darp.DARP,
-        {"adapted": darp.ADAPTED, "native": darp.NATIVE_SETTINGS},
+        {"adapted": Preset(darp.ADAPTED), "native": Preset(darp.NATIVE_SETTINGS, fixmatch.NATIVE)},
         "FixMatch whose pseudo-labels are aligned to class sizes; imbalanced semi-supervised",
         "Kim et al., NeurIPS 2020, arXiv 2007.08844",
-        {"native": fixmatch.NATIVE},
     ),
     "kmeans": Entry(
         kmeans.KMeans,
-        {"untrained": kmeans.PLAIN},
+        {"untrained": Preset(kmeans.PLAIN, kmeans.NO_TRAINING)},
         "k-means on the frozen backbone's features; labels only name the clusters",
         "Lloyd 1982; started by k-means++, Arthur and Vassilvitskii 2007",
     ),
     "anchored-kmeans": Entry(
         kmeans.KMeans,
-        {"untrained": kmeans.ANCHORED},
-        "semi-supervised k-means on the frozen backbone's features; labels hold known classes",
+        {"untrained": Preset(kmeans.ANCHORED, kmeans.NO_TRAINING)},
+        "semi-supervised k-means on the frozen backbone's features; labels fix known classes",
         "Vaze et al., CVPR 2022, arXiv 2201.02609: the clustering alone",
     ),
 }
@@ -119,7 +120,7 @@ def preset_of(name: str, preset: str | None = None) -> str:
 def recipe_for(name: str, *, preset: str | None = None, changes: Mapping[str, Any]) -> Recipe:
     """A preset's recipe with some values changed; None leaves a value as it is."""
     preset = preset_of(name, preset)
-    base = METHODS[name].recipe(preset)
+    base = METHODS[name].presets[preset].recipe
     asked = {key: value for key, value in changes.items() if value is not None}
     if base.epochs == 0:  # there is nothing to train, however long one asks
         asked["epochs"] = 0
@@ -129,7 +130,7 @@ def recipe_for(name: str, *, preset: str | None = None, changes: Mapping[str, An
 def settings_for(name: str, *, preset: str | None = None, changes: Mapping[str, Any]) -> Any:
     """A method's settings: a preset with some values changed; unknown names list the choices."""
     preset = preset_of(name, preset)
-    base = METHODS[name].presets[preset]
+    base = METHODS[name].presets[preset].settings
     hints = get_type_hints(type(base))
     kinds = {field.name: hints[field.name] for field in dataclasses.fields(base)}
     plain = {
@@ -165,7 +166,7 @@ def describe_settings(settings: Any) -> dict[str, tuple[Any, str]]:
 
 def describe_entry(entry: Entry) -> dict[str, Any]:
     """What a method is, where it comes from, and how each preset is optimized."""
-    recipes = {preset: describe_recipe(entry.recipe(preset)) for preset in entry.presets}
+    recipes = {name: describe_recipe(preset.recipe) for name, preset in entry.presets.items()}
     return {"summary": entry.summary, "paper": entry.paper, "recipes": recipes}
 
 
@@ -185,18 +186,21 @@ def build_method(
     name: str,
     task: Task,
     backbone: TailSource,
-    settings: Any,
+    settings: MethodSettings,
     *,
     oracle_counts: Tensor | None = None,
 ) -> Method:
-    """The method called `name`; an oracle's counts reach only a prior that asks for them."""
-    asked = getattr(settings, "prior", None) == "oracle"
-    if asked and oracle_counts is None:
-        others = ", ".join(prior for prior in settings.priors if prior != "oracle")
-        raise UserError(
-            f"{name}: prior 'oracle' needs the true class counts, which are not known here; "
-            f"choose from {others}"
-        )
-    oracle = {"oracle_counts": oracle_counts} if asked else {}
-    method: Method = METHODS[name].method(task, backbone, settings, **oracle)  # type: ignore[call-arg]
+    """The method called `name`, ready to train; only a prior that asks for it gets the oracle.
+
+    A stored model needs no oracle: it is built by `METHODS[name].method` itself.
+    """
+    method = METHODS[name].method(task, backbone, settings)
+    if settings.needs_oracle:
+        if oracle_counts is None:
+            others = ", ".join(prior for prior in settings.priors if prior != "oracle")
+            raise UserError(
+                f"{name}: prior 'oracle' needs the true class counts, which are not known here; "
+                f"choose from {others}"
+            )
+        method.oracle_counts = oracle_counts
     return method

@@ -12,13 +12,18 @@ from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import Ema
 from bacon_gcd.methods import fixmatch
-from bacon_gcd.methods.base import Method, Probe, TailSource, Task
-from bacon_gcd.objectives import balanced_terms, fixmatch_terms
+from bacon_gcd.methods.base import Method, MethodSettings, TailSource, Task
+from bacon_gcd.objectives import (
+    agree_balanced,
+    agree_when_confident,
+    classify_balanced,
+    classify_weak,
+)
 from bacon_gcd.pseudo_labels import balanced_keep_rates
 
 
 @dataclass(frozen=True)
-class ABCSettings:
+class ABCSettings(MethodSettings):
     """Sizes of novel classes are unknown, so their pseudo-labels are always kept."""
 
     priors: ClassVar = ("labeled", "oracle")
@@ -33,6 +38,11 @@ class ABCSettings:
         choose("prior", self.prior, self.priors)
         choose("classifier", self.classifier, fixmatch.CLASSIFIERS)
 
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether the true class counts must be handed to the method."""
+        return self.prior == "oracle"
+
 
 ADAPTED = ABCSettings()
 NATIVE_SETTINGS = replace(
@@ -44,19 +54,13 @@ class ABC(Method):
     """One tail, two heads: the main one learns by FixMatch, the balanced one answers."""
 
     views = fixmatch.VIEWS
+    clustered_tail = "slow.module.tail"
     training_only = ("live",)
+    settings: ABCSettings
 
-    def __init__(
-        self,
-        task: Task,
-        backbone: TailSource,
-        settings: ABCSettings = ADAPTED,
-        *,
-        oracle_counts: Tensor | None = None,
-    ) -> None:
-        super().__init__(task)
-        self.settings = settings
-        head = settings.classifier, backbone.feature_dim, task.n_classes
+    def __init__(self, task: Task, backbone: TailSource, settings: ABCSettings = ADAPTED) -> None:
+        super().__init__(task, backbone, settings)
+        head = settings.classifier, self.feature_dim, task.n_classes
         parts = {
             "tail": backbone.new_tail(),
             "main": fixmatch.new_classifier(*head),
@@ -65,38 +69,40 @@ class ABC(Method):
         self.live = nn.ModuleDict(parts)
         self.slow = Ema(self.live, settings.decay)
         # Without any known class there is nothing to balance: a rate of one for all.
-        self.labeled_counts = torch.tensor(task.labeled_counts or (1,), dtype=torch.float32)
-        self.counts = self.labeled_counts if oracle_counts is None else oracle_counts
-        self.epoch = nn.Buffer(torch.tensor(0))
+        labeled = torch.tensor(task.labeled_counts or (1,), dtype=torch.float32)
+        self.labeled_counts = nn.Buffer(labeled, persistent=False)
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """FixMatch on the main head; on the balanced one with gates. Both train the tail."""
-        s, n_classes = self.settings, self.task.n_classes
+        """FixMatch on the main head; on the balanced one with rates. Both train the tail."""
+        threshold, temperature = self.settings.threshold, self.settings.temperature
         features = self.live["tail"](batch.tokens)
-        progress = int(self.epoch) / max(self.task.n_epochs, 1)
-        return fixmatch_terms(
-            self.live["main"](features) / s.temperature, batch, threshold=s.threshold
-        ) | balanced_terms(
-            self.live["balanced"](features) / s.temperature,
-            batch,
-            labeled_rates=balanced_keep_rates(self.labeled_counts, n_classes, progress=1.0),
-            rates=balanced_keep_rates(self.counts, n_classes, progress=progress),
-            generator=batch.generator(),
-            threshold=s.threshold,
-        )
+        main = self.live["main"](features) / temperature
+        balanced = self.live["balanced"](features) / temperature
+        labeled_rates, rates = self.rates(batch.epoch)
+        draws = batch.generator()
+        return {
+            "classify/supervised": classify_weak(main, batch),
+            "classify/confident": agree_when_confident(main, batch, threshold=threshold),
+            "balanced/supervised": classify_balanced(
+                balanced, batch, rates=labeled_rates, generator=draws
+            ),
+            "balanced/confident": agree_balanced(
+                balanced, batch, rates=rates, generator=draws, threshold=threshold
+            ),
+        }
 
-    def refresh(self, epoch: int, probe: Probe) -> None:
-        """Only the clock of the keep rates."""
-        self.epoch.fill_(epoch)
+    def rates(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """(C,) shares that take part: of labels, and of pseudo-labels, falling during the run."""
+        n_classes, progress = self.task.n_classes, epoch / max(self.task.n_epochs, 1)
+        counts = self.labeled_counts if self.oracle_counts is None else self.oracle_counts
+        return (
+            balanced_keep_rates(self.labeled_counts, n_classes, progress=1.0),
+            balanced_keep_rates(counts, n_classes, progress=progress),
+        )
 
     def after_step(self, batch: Batch) -> None:
         """The slow copy follows."""
         self.slow.update(self.live, shrink=self.settings.shrink)
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the slow copy's tail."""
-        features: Tensor = self.slow.module.get_submodule("tail")(tokens)
-        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Of the slow copy's balanced head."""

@@ -12,15 +12,18 @@ from torch import Tensor, nn
 from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier, Projector
-from bacon_gcd.methods.base import Group, Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.losses import self_distillation
+from bacon_gcd.methods.base import Group, Method, MethodSettings, Probe, TailSource, Task
 from bacon_gcd.methods.class_sizes import clustered_counts
 from bacon_gcd.methods.schedules import ramp
 from bacon_gcd.objectives import (
     Prior,
-    advice_terms,
-    contrastive_terms,
-    pairwise_terms,
-    self_distillation_terms,
+    agree_with_partners,
+    classify_labels,
+    classify_with_margin,
+    contrast_images,
+    contrast_labels,
+    contrast_softly,
 )
 from bacon_gcd.pseudo_labels import (
     debias,
@@ -33,13 +36,13 @@ from bacon_gcd.pseudo_labels import (
 
 
 @dataclass(frozen=True)
-class BaConSettings:
-    """Every switch of the paper and its ablations; lengths in epochs are of a run of 200."""
+class BaConSettings(MethodSettings):
+    """Every switch of the paper and its ablations."""
 
     priors: ClassVar = ("contrastive", "classifier", "labeled", "balanced", "oracle")
     style: Annotated[str, "classifier branch: S like SimGCD, O like ORCA"] = "S"
     prior: Annotated[str, "where class counts come from: " + ", ".join(priors)] = "contrastive"
-    interval: Annotated[float, "r: epochs between two estimates of the class counts"] = 10
+    interval: Annotated[float, "r: epochs of 200 between two estimates of the class counts"] = 10
     restarts: Annotated[int, "k-means restarts of an estimate"] = 1
     rank_match: Annotated[bool, "give cluster sizes to known classes by rank of labels"] = True
     match_cost: Annotated[str, "align clusters by labeled share of the cluster, or count"] = "share"
@@ -51,7 +54,7 @@ class BaConSettings:
     temperature: Annotated[float, "of the classifier's cosines"] = 0.1
     teacher_start: Annotated[float, "teacher temperature at the first epoch"] = 0.07
     teacher_end: Annotated[float, "teacher temperature after the ramp"] = 0.04
-    teacher_ramp: Annotated[float, "epochs of the teacher's ramp"] = 30
+    teacher_ramp: Annotated[float, "epochs of the teacher's ramp, at most the run's"] = 30
     contrastive_scale: Annotated[float, "overall weight of Eq. (7)"] = 0.65
     gamma_1: Annotated[float, "weight of the supervised contrast in Eq. (7)"] = 0.175 / 0.65
     gamma_2: Annotated[float, "weight of the soft contrast in Eq. (7)"] = 0.175 / 0.65
@@ -78,6 +81,13 @@ class BaConSettings:
         choose("advice", self.advice, ("soft", "hard", "none"))
         choose("labeled_targets", self.labeled_targets, ("predicted", "onehot"))
 
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether the true class counts must be handed to the method."""
+        return self.prior == "oracle"
+
+
+UNSUPERVISED = {"S": "distill", "O": "pairs"}  # how the log calls L_u of Eq. (3)
 
 # What the authors' code does, and what the text says: docs/paper-vs-code.md has every difference.
 RELEASED = BaConSettings()
@@ -98,7 +108,7 @@ PAPER = replace(
 
 
 def orca_style(settings: BaConSettings) -> BaConSettings:
-    """BaCon-O of a preset. Reconstructed: the authors released S only (spec 1.6)."""
+    """BaCon-O of a preset. Reconstructed from §4.1 and ORCA: the authors released S only."""
     return replace(settings, style="O", classifier_scale=1.0, eta_1=1.0, eta_2=1.0)
 
 
@@ -114,28 +124,24 @@ class Advice(NamedTuple):
 class BaCon(Method):
     """Two branches on the same frozen tokens; each gives the other what it knows best."""
 
-    recipe: ClassVar[Recipe] = Recipe()
+    answers_by = "centroids"
+    clustered_tail = "contrast_tail"  # Algorithm 2
     headline = "test_kmeans"
+    settings: BaConSettings
+    class_counts: Tensor
 
     def __init__(
-        self,
-        task: Task,
-        backbone: TailSource,
-        settings: BaConSettings = RELEASED,
-        *,
-        oracle_counts: Tensor | None = None,
+        self, task: Task, backbone: TailSource, settings: BaConSettings = RELEASED
     ) -> None:
-        super().__init__(task)
-        self.settings, self.oracle_counts = settings, oracle_counts
+        super().__init__(task, backbone, settings)
         self.classify_tail, self.contrast_tail = backbone.new_tail(), backbone.new_tail()
-        self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
-        self.projector = Projector(backbone.feature_dim, width=settings.projector_width or None)
-        self.epoch = nn.Buffer(torch.tensor(0))
+        self.classifier = CosineClassifier(self.feature_dim, task.n_classes)
+        self.projector = Projector(self.feature_dim, width=settings.projector_width or None)
         self.uncertainty = nn.Buffer(torch.tensor(0.5))
-        self.class_counts = nn.Buffer(torch.ones(task.n_classes))
+        self.class_counts = torch.ones(task.n_classes)
 
     def groups(self) -> list[Group]:
-        """One optimizer per branch; only the contrastive one decays vectors (spec 1.10)."""
+        """One optimizer per branch; only the contrastive one decays vectors, as released."""
         classify = [*self.classify_tail.parameters(), *self.classifier.parameters()]
         contrastive = [*self.contrast_tail.parameters(), *self.projector.parameters()]
         return [
@@ -144,63 +150,65 @@ class BaCon(Method):
         ]
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """Terms of one step, already weighted: Eq. (3) and Eq. (7)."""
+        """The terms of Eq. (3) and of Eq. (7), weighted; the branches share no parameter."""
+        s = self.settings
+        gamma_1, gamma_2 = self.gammas(batch.epoch)
         features = self.classify_tail(batch.tokens)
         cosines = self.classifier(features)
         similarity = self.projector.cosines(self.contrast_tail(batch.tokens))
 
-        # Contrast -> classify: class counts, estimated from the contrastive branch's own clusters.
-        classify = self.classify_terms(cosines, features, batch)
+        # Eq. (3): L_s + eta_1 L_u + eta_2 L_reg. The contrastive branch gives L_reg its class
+        # counts.
+        unsupervised, supervised = self.classify_losses(cosines, features, batch)
+        penalty = self.prior.penalty(cosines, temperature=s.temperature)
+        classify = {
+            "classify/supervised": s.classifier_scale * supervised,
+            f"classify/{UNSUPERVISED[s.style]}": s.classifier_scale * s.eta_1 * unsupervised,
+            "classify/prior": s.classifier_scale * s.eta_2 * penalty,
+        }
 
-        # Classify -> contrast: soft labels freed of the head classes' pull, rare classes kept more.
-        s, warm = self.settings, self.warming_up
-        supervised = s.gamma_1 + s.gamma_2 * (warm and s.warmup_full)
-        pull = contrastive_terms(
-            similarity,
-            batch,
-            unsupervised_weight=s.contrastive_scale,
-            supervised_weight=s.contrastive_scale * supervised,
-            unsupervised_temperature=s.unsupervised_temperature,
-            supervised_temperature=s.supervised_temperature,
-        )
-        if warm or s.advice == "none":
-            return classify | pull
-        advice = self.advise(cosines.detach(), batch)
-        weight = s.contrastive_scale * s.gamma_2
-        soft = advice_terms(similarity, *advice, weight=weight, temperature=s.soft_temperature)
-        return classify | pull | soft
+        # Eq. (7): L_u + gamma_1 L_s + gamma_2 L_soft. The classifier branch gives L_soft its
+        # pseudo-labels.
+        same_image = contrast_images(similarity, batch, temperature=s.unsupervised_temperature)
+        same_label = contrast_labels(similarity, batch, temperature=s.supervised_temperature)
+        contrast = {
+            "contrast/unsupervised": s.contrastive_scale * same_image,
+            "contrast/supervised": s.contrastive_scale * gamma_1 * same_label,
+        }
+        if gamma_2:
+            advice = self.advise(cosines.detach(), batch)
+            soft = contrast_softly(similarity, *advice, temperature=s.soft_temperature)
+            contrast["contrast/advice"] = s.contrastive_scale * gamma_2 * soft
+        return classify | contrast
 
-    def classify_terms(self, cosines: Tensor, features: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """BaCon Eq. (3), in SimGCD's or ORCA's style, under the estimated class counts."""
-        s = self.settings
-        supervised, unsupervised, held = (s.classifier_scale * w for w in (1.0, s.eta_1, s.eta_2))
-        if s.style == "O":
-            return pairwise_terms(
+    def classify_losses(
+        self, cosines: Tensor, features: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """L_u and L_s of Eq. (3), in SimGCD's or ORCA's style (§4.1)."""
+        at = {"temperature": self.settings.temperature}
+        if self.settings.style == "S":
+            unsupervised = self_distillation(
                 cosines,
-                features,
-                batch,
-                self.prior,
-                margin=float(self.uncertainty),
-                generator=batch.generator(),
-                temperature=s.temperature,
-                supervised_weight=supervised,
-                pairs_weight=unsupervised,
-                prior_weight=held,
+                teacher_temperature=self.teacher_temperature(batch.epoch),
+                student_temperature=self.settings.temperature,
             )
-        return self_distillation_terms(
-            cosines,
-            batch,
-            self.prior,
-            teacher_temperature=self.teacher_temperature,
-            student_temperature=s.temperature,
-            supervised_weight=supervised,
-            distill_weight=unsupervised,
-            prior_weight=held,
+            return unsupervised, classify_labels(cosines, batch, **at)
+        first, second = cosines.chunk(2)
+        unsupervised = agree_with_partners(first, second, features, batch, **at)
+        return unsupervised, classify_with_margin(
+            first, batch, margin=float(self.uncertainty), **at
         )
+
+    def gammas(self, epoch: int) -> tuple[float, float]:
+        """gamma_1 and gamma_2 of Eq. (7); in warm-up there is no soft contrast (Algorithm 1)."""
+        s = self.settings
+        if s.warmup > 0 and epoch < self.task.capped(s.warmup):
+            return s.gamma_1 + s.gamma_2 * s.warmup_full, 0.0
+        return s.gamma_1, 0.0 if s.advice == "none" else s.gamma_2
 
     @property
     def prior(self) -> Prior:
-        """What Eq. (2) holds the mean prediction to."""
+        """The class sizes of Eq. (2)."""
         s = self.settings
         only_known = s.prior == "labeled"
         counts = self.class_counts[: self.task.n_known] if only_known else self.class_counts
@@ -234,22 +242,14 @@ class BaCon(Method):
         counts = draw_counts(probabilities, rates, among=unlabeled, generator=generator)
         return pick_confident(probabilities, counts, among=unlabeled)
 
-    @property
-    def warming_up(self) -> bool:
-        """Whether the soft contrast is still off (Algorithm 1)."""
-        s = self.settings
-        return s.warmup > 0 and int(self.epoch) < self.task.scaled(s.warmup)
-
-    @property
-    def teacher_temperature(self) -> float:
+    def teacher_temperature(self, epoch: int) -> float:
         """Linear from start to end over the ramp, both ends included; then constant."""
         s = self.settings
-        epochs = self.task.scaled(s.teacher_ramp)
-        return ramp(s.teacher_start, s.teacher_end, epoch=int(self.epoch), epochs=epochs)
+        epochs = self.task.capped(s.teacher_ramp)
+        return ramp(s.teacher_start, s.teacher_end, epoch=epoch, epochs=epochs)
 
     def refresh(self, epoch: int, probe: Probe) -> None:
         """Re-estimate the class counts every r epochs (§4.1); O also measures its uncertainty."""
-        self.epoch.fill_(epoch)
         if epoch % self.task.scaled(self.settings.interval) == 0:
             self.class_counts.copy_(self.estimate(probe))
         if self.settings.style == "O":
@@ -283,11 +283,6 @@ class BaCon(Method):
             cost=s.match_cost,
             restarts=s.restarts,
         )
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the contrastive branch: the one that is clustered (Algorithm 2)."""
-        result: Tensor = self.contrast_tail(tokens)
-        return result
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Logits of the pseudo-labeling branch."""

@@ -13,14 +13,14 @@ from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import Ema
 from bacon_gcd.methods import fixmatch
-from bacon_gcd.methods.base import Method, Probe, TailSource, Task
+from bacon_gcd.methods.base import Method, MethodSettings, Probe, TailSource, Task
 from bacon_gcd.methods.target_sizes import SOURCES, TargetSizes
-from bacon_gcd.objectives import fixmatch_terms
+from bacon_gcd.objectives import agree_when_confident, classify_weak
 from bacon_gcd.pseudo_labels import rank_within
 
 
 @dataclass(frozen=True)
-class DARPSettings:
+class DARPSettings(MethodSettings):
     """Lengths in epochs are of a run of 200: the warm-up is DARP's 200 of 500."""
 
     priors: ClassVar = SOURCES
@@ -39,6 +39,11 @@ class DARPSettings:
         choose("prior", self.prior, self.priors)
         choose("classifier", self.classifier, fixmatch.CLASSIFIERS)
 
+    @property
+    def needs_oracle(self) -> bool:
+        """Whether the true class counts must be handed to the method."""
+        return self.prior == "oracle"
+
 
 ADAPTED = DARPSettings()
 NATIVE_SETTINGS = replace(
@@ -50,25 +55,17 @@ class DARP(Method):
     """One branch: tail and classifier, a slow copy that answers, and tables of predictions."""
 
     views = fixmatch.VIEWS
+    clustered_tail = "slow.module.0"
     training_only = ("live", "sizes", "predictions", "refined", "unlabeled")
+    settings: DARPSettings
 
-    def __init__(
-        self,
-        task: Task,
-        backbone: TailSource,
-        settings: DARPSettings = ADAPTED,
-        *,
-        oracle_counts: Tensor | None = None,
-    ) -> None:
-        super().__init__(task)
-        self.settings, tail, dim = settings, backbone.new_tail(), backbone.feature_dim
-        head = fixmatch.new_classifier(settings.classifier, dim, task.n_classes)
+    def __init__(self, task: Task, backbone: TailSource, settings: DARPSettings = ADAPTED) -> None:
+        super().__init__(task, backbone, settings)
+        tail = backbone.new_tail()
+        head = fixmatch.new_classifier(settings.classifier, self.feature_dim, task.n_classes)
         self.live = nn.Sequential(tail, head)
         self.slow = Ema(self.live, settings.decay)
-        self.sizes = TargetSizes(
-            task, settings.prior, most_held_out=settings.held_out, oracle_counts=oracle_counts
-        )
-        self.epoch, self.epoch_steps = nn.Buffer(torch.tensor(0)), nn.Buffer(torch.tensor(0))
+        self.sizes = TargetSizes(task, settings.prior, most_held_out=settings.held_out)
         # (n_images, C) of the last weak view, and after the last refinement; rows that never took
         # part in one open no gate.
         unsure = torch.full((task.n_images, task.n_classes), 1 / task.n_classes)
@@ -82,18 +79,23 @@ class DARP(Method):
         logits = self.live(batch.tokens) / self.settings.temperature
         weak = logits.detach()[: len(batch.labels)].softmax(dim=1)
         pseudo = self.pseudo(weak, batch)
-        return fixmatch_terms(logits, batch, pseudo=pseudo, threshold=self.settings.threshold)
+        threshold = self.settings.threshold
+        return {
+            "classify/supervised": classify_weak(logits, batch),
+            "classify/confident": agree_when_confident(
+                logits, batch, pseudo=pseudo, threshold=threshold
+            ),
+        }
 
     @torch.no_grad()
     def pseudo(self, weak: Tensor, batch: Batch) -> Tensor:
         """(B, C) what the weak views are taken for; the table keeps what they say themselves."""
         last = rank_within(batch.image_ids.flip(0)).flip(0) == 0  # of an image drawn twice
         self.predictions[batch.image_ids[last]] = weak[last].float()
-        if self.warming_up:
+        if self.warming_up(batch.epoch):
             return weak
-        if int(self.epoch_steps) % self.settings.interval == 0:
+        if batch.step % self.settings.interval == 0:
             self.refine()
-        self.epoch_steps.add_(1)
         return self.refined[batch.image_ids]
 
     def refine(self) -> None:
@@ -102,26 +104,18 @@ class DARP(Method):
         clean = denoise(self.predictions[rows], counts, alpha=self.settings.alpha)
         self.refined[rows] = align(clean, counts, certainty(clean)).to(clean)
 
-    @property
-    def warming_up(self) -> bool:
+    def warming_up(self, epoch: int) -> bool:
         """Whether pseudo-labels are still plain FixMatch ones."""
-        return int(self.epoch) < self.task.scaled(self.settings.warmup)
+        return epoch < self.task.scaled(self.settings.warmup)
 
     def refresh(self, epoch: int, probe: Probe) -> None:
-        """The clock, who is unlabeled, and the class sizes to align to."""
-        self.epoch.fill_(epoch)
-        self.epoch_steps.zero_()
+        """Which images are unlabeled, and the class sizes to align to."""
         self.unlabeled.copy_(torch.from_numpy(probe.labels < 0))
-        self.sizes.refresh(self, probe, learning=self.warming_up)
+        self.sizes.refresh(self, probe, learning=self.warming_up(epoch))
 
     def after_step(self, batch: Batch) -> None:
         """The slow copy follows."""
         self.slow.update(self.live, shrink=self.settings.shrink)
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the slow copy's tail."""
-        features: Tensor = self.slow.module.get_submodule("0")(tokens)
-        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Of the slow copy."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import Projector
-from bacon_gcd.methods.base import Method, Recipe, TailSource, Task
-from bacon_gcd.objectives import contrast_within, contrastive_terms, each_view
+from bacon_gcd.methods.base import Method, MethodSettings, Recipe, TailSource, Task
+from bacon_gcd.objectives import contrast_images, contrast_labels
 
 NATIVE = Recipe(batch_size=128)
 
 
 @dataclass(frozen=True)
-class GCDSettings:
+class GCDSettings(MethodSettings):
     """As published; lambda is the share of the labeled contrast."""
 
     supervised_share: Annotated[float, "lambda: of the labeled contrast; 1 - lambda else"] = 0.35
@@ -38,36 +37,28 @@ ADAPTED = GCDSettings()
 class GCD(Method):
     """One branch: tail and projector; no classifier."""
 
+    has_classifier = False
+    answers_by = "centroids"
+    settings: GCDSettings
+
     def __init__(self, task: Task, backbone: TailSource, settings: GCDSettings = ADAPTED) -> None:
-        super().__init__(task)
-        self.settings = settings
+        super().__init__(task, backbone, settings)
         self.headline = "joint_kmeans" if settings.clustering == "joint" else "test_kmeans"
         self.tail = backbone.new_tail()
-        self.projector = Projector(backbone.feature_dim, width=settings.projector_width or None)
+        self.projector = Projector(self.feature_dim, width=settings.projector_width or None)
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """Same image over all rows, same label over labeled rows."""
-        s = self.settings
+        """(1 - lambda) same image over all rows + lambda same label over labeled rows."""
+        s, share = self.settings, self.settings.supervised_share
         similarity = self.projector.cosines(self.tail(batch.tokens))
-        terms = contrastive_terms(
+        same_image = contrast_images(
             similarity,
             batch,
-            unsupervised_weight=1 - s.supervised_share,
-            supervised_weight=s.supervised_share,
-            unsupervised_temperature=s.unsupervised_temperature,
-            supervised_temperature=s.supervised_temperature,
+            temperature=s.unsupervised_temperature,
+            rows=~batch.labeled if s.unlabeled_only else None,
         )
-        if s.unlabeled_only:
-            images = torch.arange(len(batch.labels), device=similarity.device)
-            terms["contrast/unsupervised"] = (1 - s.supervised_share) * contrast_within(
-                similarity,
-                each_view(images, similarity),
-                each_view(~batch.labeled, similarity),
-                temperature=s.unsupervised_temperature,
-            )
-        return terms
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the tail: the projection is for training only."""
-        features: Tensor = self.tail(tokens)
-        return features
+        same_label = contrast_labels(similarity, batch, temperature=s.supervised_temperature)
+        return {
+            "contrast/unsupervised": (1 - share) * same_image,
+            "contrast/supervised": share * same_label,
+        }

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import Prototypes, SmallProjector
 from bacon_gcd.losses import prior_kl
-from bacon_gcd.methods.base import Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.methods.base import Method, MethodSettings, Recipe, TailSource, Task
 from bacon_gcd.methods.schedules import ramp
-from bacon_gcd.objectives import contrast_within, each_view
+from bacon_gcd.objectives import contrast_images, contrast_labels, contrast_within, each_view
 from bacon_gcd.pseudo_labels import below_quantile, novel_heavy_prior, standardize
 
 NATIVE = Recipe(
@@ -27,7 +27,7 @@ NATIVE = Recipe(
 
 
 @dataclass(frozen=True)
-class OpenConSettings:
+class OpenConSettings(MethodSettings):
     """As published for CIFAR; lengths in epochs are of a run of 200."""
 
     unlabeled_weight: Annotated[float, "of the contrast of unlabeled images"] = 1.0
@@ -52,18 +52,18 @@ class OpenCon(Method):
     """One branch: tail and projector, with prototypes in the projected space."""
 
     training_only: ClassVar[tuple[str, ...]] = ()  # the projector answers, too
+    settings: OpenConSettings
 
     def __init__(
         self, task: Task, backbone: TailSource, settings: OpenConSettings = ADAPTED
     ) -> None:
-        super().__init__(task)
-        self.settings = s = settings
+        super().__init__(task, backbone, settings)
+        s = settings
         self.tail = backbone.new_tail()
-        self.projector = SmallProjector(backbone.feature_dim, s.projection)
+        self.projector = SmallProjector(self.feature_dim, s.projection)
         # Drawn like the layers' first weights: from the generator the caller has seeded.
         start = torch.default_generator
         self.prototypes = Prototypes(task.n_classes, s.projection, s.momentum, generator=start)
-        self.epoch = nn.Buffer(torch.tensor(0))
         self.members: tuple[Tensor, Tensor] | None = None
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
@@ -76,25 +76,26 @@ class OpenCon(Method):
         moved = batch.labeled | (groups >= self.task.n_known)
         self.members = first.detach()[moved], groups[moved]  # as they are before the step
 
-        similarity, images = z @ z.T, torch.arange(len(groups), device=z.device)
-        free = ~batch.labeled
-        contrasts = {
-            "unlabeled": (s.unlabeled_weight, images, free, s.unlabeled_temperature),
-            "labeled": (s.labeled_weight, batch.labels, batch.labeled, s.labeled_temperature),
-            "novel": (self.novel_weight, groups, novel, s.novel_temperature),
-        }
-        terms = {
-            f"contrast/{name}": weight
-            * contrast_within(
-                similarity, each_view(ids, z), each_view(rows, z), temperature=temperature
-            )
-            for name, (weight, ids, rows, temperature) in contrasts.items()
-        }
-        prior = novel_heavy_prior(
-            self.task.n_classes, self.task.n_known, labeled_share=s.labeled_share
+        similarity, free = z @ z.T, ~batch.labeled
+        unlabeled = contrast_images(
+            similarity, batch, temperature=s.unlabeled_temperature, rows=free
         )
-        spread = prior_kl(scores[free].softmax(dim=1), prior.to(z), floor=1e-5)
-        return terms | {"classify/prior": s.prior_weight * spread}
+        labeled = contrast_labels(similarity, batch, temperature=s.labeled_temperature)
+        pseudo = contrast_within(
+            similarity, each_view(groups, z), each_view(novel, z), temperature=s.novel_temperature
+        )
+        spread = prior_kl(scores[free].softmax(dim=1), self.prior().to(z), floor=1e-5)
+        return {
+            "contrast/unlabeled": s.unlabeled_weight * unlabeled,
+            "contrast/labeled": s.labeled_weight * labeled,
+            "contrast/novel": self.novel_weight(batch.epoch) * pseudo,
+            "classify/prior": s.prior_weight * spread,
+        }
+
+    def prior(self) -> Tensor:
+        """(C,) shares of the classes among unlabeled images: known ones less their labels."""
+        share = self.settings.labeled_share
+        return novel_heavy_prior(self.task.n_classes, self.task.n_known, labeled_share=share)
 
     def assign(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B,) label or pseudo-label, and (B,) bool: unlabeled rows that look novel.
@@ -110,26 +111,16 @@ class OpenCon(Method):
         )
         return groups, low & ~batch.labeled
 
-    @property
-    def novel_weight(self) -> float:
-        """Of this epoch: pseudo-labels count more as they become better."""
+    def novel_weight(self, epoch: int) -> float:
+        """Of an epoch: pseudo-labels count more as they become better."""
         epochs = self.task.scaled(self.settings.novel_ramp) + 1  # full weight after the ramp
-        return ramp(0.0, self.settings.novel_weight, epoch=int(self.epoch), epochs=epochs)
-
-    def refresh(self, epoch: int, probe: Probe) -> None:
-        """Only the clock of the ramp."""
-        self.epoch.fill_(epoch)
+        return ramp(0.0, self.settings.novel_weight, epoch=epoch, epochs=epochs)
 
     def after_step(self, batch: Batch) -> None:
         """Prototypes move towards labeled rows and rows taken for novel."""
         if self.members is not None:
             self.prototypes.update(*self.members, generator=batch.generator())
             self.members = None
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the tail."""
-        features: Tensor = self.tail(tokens)
-        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Cosines with the prototypes, times 10 as in training."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier
-from bacon_gcd.methods.base import Method, Probe, Recipe, TailSource, Task
-from bacon_gcd.objectives import Prior, pairwise_terms
+from bacon_gcd.methods.base import Method, MethodSettings, Probe, Recipe, TailSource, Task
+from bacon_gcd.objectives import Prior, agree_with_partners, classify_with_margin
 from bacon_gcd.pseudo_labels import uncertainty_margin
 
 NATIVE = Recipe(
@@ -24,7 +24,7 @@ NATIVE = Recipe(
 
 
 @dataclass(frozen=True)
-class ORCASettings:
+class ORCASettings(MethodSettings):
     """As published: the three terms weigh the same."""
 
     temperature: Annotated[float, "of the cosines; ORCA's factor 10"] = 0.1
@@ -40,30 +40,31 @@ ADAPTED = ORCASettings()
 class ORCA(Method):
     """One branch: tail and cosine classifier."""
 
+    settings: ORCASettings
+
     def __init__(self, task: Task, backbone: TailSource, settings: ORCASettings = ADAPTED) -> None:
-        super().__init__(task)
-        self.settings = settings
+        super().__init__(task, backbone, settings)
         self.tail = backbone.new_tail()
-        self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
+        self.classifier = CosineClassifier(self.feature_dim, task.n_classes)
         self.margin = nn.Buffer(torch.tensor(settings.margin_cap))
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """Labels with the margin, view 1 against the partner's view 2, entropy of view 1."""
         s = self.settings
         features = self.tail(batch.tokens)
-        return pairwise_terms(
-            self.classifier(features),
-            features,
-            batch,
-            Prior.uniform(self.task.n_classes),
-            margin=float(self.margin),
-            generator=batch.generator(),
-            temperature=s.temperature,
-            supervised_weight=s.supervised_weight,
-            pairs_weight=s.pairs_weight,
-            prior_weight=s.entropy_weight,
-            prior_views=1,
+        cosines = self.classifier(features)
+        first, second = cosines.chunk(2)
+        pairs = agree_with_partners(first, second, features, batch, temperature=s.temperature)
+        supervised = classify_with_margin(
+            first, batch, margin=float(self.margin), temperature=s.temperature
         )
+        uniform = Prior.uniform(self.task.n_classes)
+        entropy = uniform.penalty(cosines[: len(first)], temperature=s.temperature)
+        return {
+            "classify/supervised": s.supervised_weight * supervised,
+            "classify/pairs": s.pairs_weight * pairs,
+            "classify/prior": s.entropy_weight * entropy,
+        }
 
     def refresh(self, epoch: int, probe: Probe) -> None:
         """The margin is what confidence lacks on unlabeled images."""
@@ -71,11 +72,6 @@ class ORCA(Method):
         probabilities = probe.run(lambda tokens: self.classify(tokens).softmax(dim=1))
         margin = uncertainty_margin(probabilities[unlabeled], cap=self.settings.margin_cap)
         self.margin.fill_(margin)
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the tail."""
-        features: Tensor = self.tail(tokens)
-        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """10 x cosine."""

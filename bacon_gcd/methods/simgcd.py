@@ -5,28 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier, Projector
-from bacon_gcd.methods.base import Group, Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.losses import self_distillation
+from bacon_gcd.methods.base import Group, Method, MethodSettings, Recipe, TailSource, Task
 from bacon_gcd.methods.schedules import ramp
-from bacon_gcd.objectives import Prior, contrastive_terms, self_distillation_terms
+from bacon_gcd.objectives import Prior, classify_labels, contrast_images, contrast_labels
 
 NATIVE = Recipe(batch_size=128)
 
 
 @dataclass(frozen=True)
-class SimGCDSettings:
-    """As published; lengths in epochs are of a run of 200."""
+class SimGCDSettings(MethodSettings):
+    """As published."""
 
     supervised_share: Annotated[float, "alpha: weight of what labels teach, 1 - alpha else"] = 0.35
     entropy_weight: Annotated[float, "epsilon: 1; the authors take 4 on CIFAR-100, 2 on CUB"] = 1.0
     temperature: Annotated[float, "of the learning side"] = 0.1
     teacher_start: Annotated[float, "teacher temperature at the first epoch"] = 0.07
     teacher_end: Annotated[float, "teacher temperature after the ramp"] = 0.04
-    teacher_ramp: Annotated[float, "epochs of the teacher's ramp"] = 30
+    teacher_ramp: Annotated[float, "epochs of the teacher's ramp, at most the run's"] = 30
     unsupervised_temperature: Annotated[float, "of the contrast of images"] = 1.0
     supervised_temperature: Annotated[float, "of the contrast of labels"] = 0.07
 
@@ -37,15 +37,15 @@ ADAPTED = SimGCDSettings()
 class SimGCD(Method):
     """One branch: projector and classifier side by side on the tail's features."""
 
+    settings: SimGCDSettings
+
     def __init__(
         self, task: Task, backbone: TailSource, settings: SimGCDSettings = ADAPTED
     ) -> None:
-        super().__init__(task)
-        self.settings = settings
+        super().__init__(task, backbone, settings)
         self.tail = backbone.new_tail()
-        self.classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
-        self.projector = Projector(backbone.feature_dim, width=None)
-        self.epoch = nn.Buffer(torch.tensor(0))
+        self.classifier = CosineClassifier(self.feature_dim, task.n_classes)
+        self.projector = Projector(self.feature_dim, width=None)
 
     def groups(self) -> list[Group]:
         """Biases and other vectors are not decayed."""
@@ -53,42 +53,33 @@ class SimGCD(Method):
         return [Group("all", trained, decay_vectors=False)]
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """(1 - a)(distill + e reg) + a labels, and GCD's two contrasts in the same shares."""
+        """a labels + (1 - a)(distill + e reg), and GCD's two contrasts in the same shares."""
         s, share = self.settings, self.settings.supervised_share
         features = self.tail(batch.tokens)
-        classify = self_distillation_terms(
-            self.classifier(features),
-            batch,
-            Prior.uniform(self.task.n_classes),
-            teacher_temperature=self.teacher_temperature,
+        cosines = self.classifier(features)
+        distill = self_distillation(
+            cosines,
+            teacher_temperature=self.teacher_temperature(batch.epoch),
             student_temperature=s.temperature,
-            supervised_weight=share,
-            distill_weight=1 - share,
-            prior_weight=(1 - share) * s.entropy_weight,
         )
-        return classify | contrastive_terms(
-            self.projector.cosines(features),
-            batch,
-            unsupervised_weight=1 - share,
-            supervised_weight=share,
-            unsupervised_temperature=s.unsupervised_temperature,
-            supervised_temperature=s.supervised_temperature,
-        )
+        supervised = classify_labels(cosines, batch, temperature=s.temperature)
+        uniform = Prior.uniform(self.task.n_classes)
+        entropy = uniform.penalty(cosines, temperature=s.temperature)
+        similarity = self.projector.cosines(features)
+        same_image = contrast_images(similarity, batch, temperature=s.unsupervised_temperature)
+        same_label = contrast_labels(similarity, batch, temperature=s.supervised_temperature)
+        return {
+            "classify/supervised": share * supervised,
+            "classify/distill": (1 - share) * distill,
+            "classify/prior": (1 - share) * s.entropy_weight * entropy,
+            "contrast/unsupervised": (1 - share) * same_image,
+            "contrast/supervised": share * same_label,
+        }
 
-    @property
-    def teacher_temperature(self) -> float:
-        """Of this epoch: sharper and sharper."""
-        s, epochs = self.settings, self.task.scaled(self.settings.teacher_ramp)
-        return ramp(s.teacher_start, s.teacher_end, epoch=int(self.epoch), epochs=epochs)
-
-    def refresh(self, epoch: int, probe: Probe) -> None:
-        """Only the clock of the teacher's ramp."""
-        self.epoch.fill_(epoch)
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the tail."""
-        features: Tensor = self.tail(tokens)
-        return features
+    def teacher_temperature(self, epoch: int) -> float:
+        """Falls over the ramp: sharper and sharper."""
+        s, epochs = self.settings, self.task.capped(self.settings.teacher_ramp)
+        return ramp(s.teacher_start, s.teacher_end, epoch=epoch, epochs=epochs)
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Cosines at the student's temperature."""

@@ -1,4 +1,4 @@
-"""Where DARP's target sizes come from: four sources, since nobody knows the novel classes'."""
+"""The class sizes DARP aligns to, from one of four sources: sizes of novel classes are unknown."""
 
 from __future__ import annotations
 
@@ -24,15 +24,11 @@ class TargetSizes(nn.Module):
         task: classes, and how many images of each are labeled.
         source: one of SOURCES.
         most_held_out: labeled images per class kept apart, for the confusions.
-        oracle_counts: (C,) true class sizes, for the oracle.
     """
 
-    def __init__(
-        self, task: Task, source: str, *, most_held_out: int, oracle_counts: Tensor | None
-    ) -> None:
+    def __init__(self, task: Task, source: str, *, most_held_out: int) -> None:
         super().__init__()
         self.task, self.source, self.most_held_out = task, source, most_held_out
-        self.oracle_counts = oracle_counts
         self.counts = nn.Buffer(torch.ones(task.n_classes))
         # (n_images,) bool: labels that training does not see.
         self.held_out = nn.Buffer(torch.zeros(task.n_images).bool())
@@ -43,7 +39,7 @@ class TargetSizes(nn.Module):
     def refresh(self, method: Method, probe: Probe, *, learning: bool) -> None:
         """Estimate anew; confusions are `learning` only while pseudo-labels are plain."""
         if self.source == "confusion":
-            labels = torch.from_numpy(probe.labels)
+            labels = torch.from_numpy(probe.labels).to(self.counts.device)
             self.held_out.copy_(held_out(labels, most=self.most_held_out))
             if learning:
                 self.learn_confusions(method, labels, probe)
@@ -53,8 +49,8 @@ class TargetSizes(nn.Module):
         """(C,) unlabeled images per class, from the source."""
         task, n_unlabeled = self.task, int((probe.labels < 0).sum())
         labeled = torch.tensor(task.labeled_counts, dtype=torch.float32)
-        if self.oracle_counts is not None:
-            return without_labeled(self.oracle_counts, labeled, n_unlabeled)
+        if method.oracle_counts is not None:
+            return without_labeled(method.oracle_counts.cpu(), labeled, n_unlabeled)
         if self.source == "clusters":
             found = clustered_counts(
                 probe.run(method.features),
@@ -64,7 +60,7 @@ class TargetSizes(nn.Module):
                 rank_match=False,
             )
             return without_labeled(found, labeled, n_unlabeled)
-        known = self.known if self.n_estimates > 0 else labeled
+        known = self.known.cpu() if self.n_estimates > 0 else labeled
         return spread_counts(known, task.n_classes, n_unlabeled)
 
     def learn_confusions(self, method: Method, labels: Tensor, probe: Probe) -> None:

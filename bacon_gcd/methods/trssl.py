@@ -13,7 +13,7 @@ from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier, Ema
 from bacon_gcd.losses import cross_entropy
-from bacon_gcd.methods.base import Method, Probe, Recipe, TailSource, Task
+from bacon_gcd.methods.base import Method, MethodSettings, Probe, Recipe, TailSource, Task
 from bacon_gcd.pseudo_labels import (
     draw_mix,
     harden,
@@ -28,7 +28,7 @@ NATIVE = Recipe(weight_decay=1e-4, batch_size=512, schedule="constant", sampler=
 
 
 @dataclass(frozen=True)
-class TRSSLSettings:
+class TRSSLSettings(MethodSettings):
     """As published; a long-tailed prior needs the ratio, which is knowledge of an oracle."""
 
     prior: Annotated[str, "of the classes: uniform or long-tail"] = "uniform"
@@ -47,6 +47,11 @@ class TRSSLSettings:
         choose("prior", self.prior, ("uniform", "long-tail"))
         choose("mix", self.mix, ("tokens", "pixels"))
 
+    @property
+    def needs_fresh_views(self) -> str | None:
+        """Only fresh views have pixels left to mix."""
+        return NEEDS_FRESH if self.mixup and self.mix == "pixels" else None
+
 
 ADAPTED = TRSSLSettings()
 NATIVE_SETTINGS = replace(ADAPTED, shrink=2e-5)
@@ -55,15 +60,16 @@ NATIVE_SETTINGS = replace(ADAPTED, shrink=2e-5)
 class TRSSL(Method):
     """One branch: tail and cosine classifier, and a slow copy of both that answers."""
 
+    clustered_tail = "slow.module.0"
     training_only = ("live",)
+    settings: TRSSLSettings
 
     def __init__(self, task: Task, backbone: TailSource, settings: TRSSLSettings = ADAPTED) -> None:
-        super().__init__(task)
-        self.settings = s = settings
-        classifier = CosineClassifier(backbone.feature_dim, task.n_classes)
+        super().__init__(task, backbone, settings)
+        classifier = CosineClassifier(self.feature_dim, task.n_classes)
         self.live = nn.Sequential(backbone.new_tail(), classifier)
-        self.slow = Ema(self.live, s.decay)
-        self.temperatures = nn.Buffer(torch.full((task.n_images,), s.temperature))
+        self.slow = Ema(self.live, settings.decay)
+        self.temperatures = nn.Buffer(torch.full((task.n_images,), settings.temperature))
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """Labeled images in one view, unlabeled ones in two, mixed with each other."""
@@ -120,11 +126,6 @@ class TRSSL(Method):
     def after_step(self, batch: Batch) -> None:
         """The slow copy follows."""
         self.slow.update(self.live, shrink=self.settings.shrink)
-
-    def features(self, tokens: Tensor) -> Tensor:
-        """Of the slow copy's tail."""
-        features: Tensor = self.slow.module.get_submodule("0")(tokens)
-        return features
 
     def classify(self, tokens: Tensor) -> Tensor:
         """Of the slow copy, at the surest temperature."""

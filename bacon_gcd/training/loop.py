@@ -6,10 +6,9 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
@@ -19,15 +18,17 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.backbone.sources import FreshTokens, TokenSource
-from bacon_gcd.config import UserError, choose
-from bacon_gcd.data.batches import Batch, sample_epoch
-from bacon_gcd.methods.base import Group, Method, Recipe
+from bacon_gcd.config import UserError
+from bacon_gcd.data.batches import Batch, PixelMixer, sample_epoch
+from bacon_gcd.methods.base import Method, Recipe
+from bacon_gcd.methods.stored import load_state
 from bacon_gcd.system.memory import keep_freed_memory
 from bacon_gcd.system.progress import progress
 from bacon_gcd.training.checkpoint import optimizer_tensors, restore_optimizers
+from bacon_gcd.training.embed import TrainProbe as TrainProbe
+from bacon_gcd.training.optimizers import optimizer_for, set_learning_rate
 
 IntArray = npt.NDArray[np.int64]
-FLOOR = 1e-3  # the cosine schedule ends at this share of the learning rate (spec 1.10)
 
 
 class NonFiniteError(UserError):
@@ -41,35 +42,6 @@ class TrainingData:
     source: TokenSource
     labels: IntArray
     """(N,) class ids, -1 = unlabeled."""
-
-
-@dataclass(frozen=True)
-class TrainProbe:
-    """The `Probe` of methods.base over the training tokens."""
-
-    source: TokenSource
-    labels: IntArray
-    seed: int
-    chunk: int = 512
-
-    @property
-    def n_views(self) -> int:
-        """Stored training views."""
-        return self.source.n_views
-
-    @torch.no_grad()
-    def run(self, function: Callable[[Tensor], Tensor], view: int | None = None) -> Tensor:
-        """function(tokens) of every training image, in order."""
-        rows = []
-        for start in range(0, len(self.source), self.chunk):
-            positions = np.arange(start, min(start + self.chunk, len(self.source)))
-            tokens = (
-                self.source.test(positions)
-                if view is None
-                else self.source.stored_view(positions, view)
-            )
-            rows.append(function(tokens))
-        return torch.cat(rows)
 
 
 @dataclass
@@ -110,6 +82,8 @@ class Silent:
 class Trainer:
     """A method, its data and its optimizers, at one position of the run.
 
+    device: where the method is trained; torch's default device unless given.
+
     All randomness comes from (seed, epoch, step), so the position is the whole generator state and
     a resumed run is bit-equal to one that never stopped.
     """
@@ -122,14 +96,16 @@ class Trainer:
         *,
         seed: int,
         bfloat16: bool = False,
+        device: torch.device | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        self.method, self.data, self.recipe, self.seed = method, data, recipe, seed
-        self.bfloat16 = bfloat16
+        self.device = device or torch.get_default_device()
+        self.method, self.data, self.recipe = method.to(self.device), data, recipe
+        self.seed, self.bfloat16 = seed, bfloat16
         self.recorder: Recorder = recorder or Silent()
         self.position = Position()
         self.optimizers = {g.name: optimizer_for(g, recipe) for g in method.groups()}
-        self.probe = TrainProbe(data.source, data.labels, seed)
+        self.probe = TrainProbe(data.source, data.labels, seed, self.device)
         self.stopping = False
 
     def run(self) -> bool:
@@ -178,7 +154,7 @@ class Trainer:
     def step(self, positions: IntArray) -> dict[str, float]:
         """One update from the images at `positions`."""
         batch = self.batch(positions)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bfloat16):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             terms = self.method.terms(batch)
         values = finite_values(terms, batch)
         for optimizer in self.optimizers.values():
@@ -195,17 +171,38 @@ class Trainer:
 
     def batch(self, positions: IntArray) -> Batch:
         """Tokens of the views of those images, from the bank or fresh: the step cannot tell."""
-        number = self.position.epoch * 1_000_000 + self.position.step
-        source, views = self.data.source, self.method.views
-        draw = {"seed": self.seed, "step": number}
-        mix = partial(source.mixed, positions, views) if isinstance(source, FreshTokens) else None
+        epoch, step = self.position.epoch, self.position.step
+        number = epoch * 1_000_000 + step
+        tokens = self.data.source.batch(positions, self.method.views, seed=self.seed, step=number)
         return Batch(
-            tokens=source.batch(positions, views, **draw),
-            labels=torch.from_numpy(self.data.labels[positions]),
-            image_ids=torch.from_numpy(positions),
+            tokens=tokens.to(self.device),
+            labels=torch.from_numpy(self.data.labels[positions]).to(self.device),
+            image_ids=torch.from_numpy(positions).to(self.device),
             seed=int(np.random.default_rng([self.seed, number]).integers(2**62)),
-            mix_pixels=mix and partial(mix, **draw),
+            epoch=epoch,
+            step=step,
+            mix_pixels=self.pixel_mixer(positions, number),
         )
+
+    def pixel_mixer(self, positions: IntArray, number: int) -> PixelMixer | None:
+        """How the views of a step are mixed before the trunk; None where views are stored."""
+        source = self.data.source
+        if not isinstance(source, FreshTokens):
+            return None
+
+        def mix(share: float, rows: Tensor, partners: Tensor) -> Tensor:
+            tokens = source.mixed(
+                positions,
+                self.method.views,
+                share,
+                rows.cpu(),  # pixels are made on the CPU
+                partners.cpu(),
+                seed=self.seed,
+                step=number,
+            )
+            return tokens.to(self.device)
+
+        return mix
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything a resumed run needs."""
@@ -220,58 +217,6 @@ class Trainer:
         )
         restore_optimizers(self.optimizers, tensors)
         self.position = Position(**facts["position"])
-
-
-def load_state(method: Method, state: Mapping[str, Tensor], *, spare: tuple[str, ...] = ()) -> None:
-    """Load a method's state; buffers that grow during a run (centroids) take the stored shape.
-
-    spare: submodules that may be missing, because a kept model does without them.
-    """
-    for name, buffer in method.named_buffers():
-        if name in state and buffer.shape != state[name].shape:
-            buffer.resize_(state[name].shape)
-    missing, extra = method.load_state_dict(state, strict=False)
-    missing = [key for key in missing if key.split(".")[0] not in spare]
-    if missing or extra:
-        raise UserError(f"stored weights do not fit: missing {missing[:3]}, extra {extra[:3]}")
-
-
-def optimizer_for(group: Group, recipe: Recipe) -> torch.optim.Optimizer:
-    """SGD or Adam; vectors (biases, norms) are decayed only where the group says so."""
-    matrices = [p for p in group.parameters if p.ndim > 1]
-    vectors = [p for p in group.parameters if p.ndim <= 1]
-    decay = recipe.weight_decay
-    parts = [
-        {"params": matrices, "weight_decay": decay},
-        {"params": vectors, "weight_decay": decay if group.decay_vectors else 0.0},
-    ]
-    choose("optimizer", recipe.optimizer, ["sgd", "adam"])
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(parts, lr=recipe.learning_rate, fused=True)
-    # One pass over weights, gradients and momentum instead of four: memory is the limit here.
-    return torch.optim.SGD(parts, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
-
-
-def learning_rate(recipe: Recipe, epoch: int) -> float:
-    """Rate of a 0-based epoch (spec 1.10): cosine with floor, steps at milestones, or constant."""
-    choose("schedule", recipe.schedule, ["cosine", "step", "constant"])
-    peak = recipe.learning_rate
-    if recipe.schedule == "cosine":
-        floor = peak * FLOOR
-        return floor + (peak - floor) * (1 + math.cos(math.pi * epoch / recipe.epochs)) / 2
-    if recipe.schedule == "step":
-        passed = sum(epoch >= share * recipe.epochs for share in recipe.milestones)
-        return float(peak * 0.1**passed)
-    return peak
-
-
-def set_learning_rate(
-    optimizers: Mapping[str, torch.optim.Optimizer], recipe: Recipe, epoch: int
-) -> None:
-    """The epoch's rate, in every optimizer."""
-    for optimizer in optimizers.values():
-        for part in optimizer.param_groups:
-            part["lr"] = learning_rate(recipe, epoch)
 
 
 def finite_values(terms: Mapping[str, Tensor], batch: Batch) -> dict[str, float]:

@@ -2,10 +2,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from bacon_gcd.benchmark import demo as showcase
-from bacon_gcd.benchmark.report import class_infos
+from bacon_gcd.benchmark.report import class_infos, estimated_counts
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
 from tests.small_backbone import use_small_backbone
@@ -41,9 +42,14 @@ def test_the_demo_never_clears_a_folder_that_is_not_a_demo(small):
 
 
 def test_classes_of_the_report_are_known_ones_by_name_and_then_new_ones():
-    task = SimpleNamespace(n_known=2, n_classes=3)
-    infos = class_infos(SimpleNamespace(task=task, class_names=["a", "b", "c"]))
+    split = SimpleNamespace(n_known=2, n_classes=3)
+    infos = class_infos(SimpleNamespace(split=split, found_names=["a", "b", "novel_000"]))
     assert [(info.name, info.known) for info in infos] == [
         *(("a", True), ("b", True)),
         ("novel_000", False),
     ]
+
+
+def test_a_method_without_an_estimate_shows_none_rather_than_numbers_that_are_not():
+    assert estimated_counts(SimpleNamespace(class_counts=None)) is None
+    assert estimated_counts(SimpleNamespace(class_counts=torch.tensor([1.0, 2.5]))) == [1.0, 2.5]

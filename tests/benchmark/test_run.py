@@ -1,5 +1,6 @@
 """A run folder end to end, through the command line: train, kill, resume, evaluate, predict."""
 
+import csv
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from safetensors.torch import load_file
@@ -55,6 +57,9 @@ def test_train_evaluate_predict(small):
     assert [e["test"]["all"] for e in epochs] == [pytest.approx(e["test"]["all"]) for e in epochs]
     assert {line["kind"] for line in lines} == {"epoch", "counts"}
 
+    for name in ("all", "old", "new"):
+        assert 0 <= result["frozen_kmeans"][name] <= 100
+
     shown = bacon("evaluate", small / "run")
     assert "test_kmeans" in shown.stdout
     assert json.loads(bacon("evaluate", small / "run", "--json").stdout) == result
@@ -71,6 +76,39 @@ def test_train_evaluate_predict(small):
     assert all(0 < r["confidence"] <= 1 for r in rows)
     assert bacon("predict", small / "run", photos, "-o", small / "out.csv").exit_code == 0
     assert "'=evil.png" in (small / "out.csv").read_text()
+
+
+@pytest.mark.parametrize("method", ["bacon-s", "gcd", "kmeans"])
+def test_a_run_leaves_predictions_and_a_report(small, method):
+    """With and without estimated class counts, with and without training."""
+    quick = [word for word in QUICK if method != "kmeans" or word not in ("--set", QUICK[-1])]
+    done = bacon("train", *quick, "--epochs", "1", "--method", method, "-o", small / "run")
+    assert done.exit_code == 0, done.output
+    rows = pq.read_table(small / "run/predictions.parquet").to_pylist()
+    table = demo.load()
+    assert len(rows) == 1426 + 1000 == len(table)
+    assert {row["file_name"] for row in rows} == set(table.ids)
+    train = [row for row in rows if row["split"] == "train"]
+    assert len(train) == 1426
+    assert all(row["class"] == row["true_class"] for row in train if row["labeled"])
+    assert not any(row["labeled"] for row in rows if row["split"] == "test")
+    assert all(0 < row["confidence"] <= 1 for row in rows)
+    assert {row["class"] for row in rows if not row["known"]} <= {f"novel_00{i}" for i in range(5)}
+    with (small / "run/predictions.csv").open() as file:
+        written = list(csv.DictReader(file))
+    assert [row["class"] for row in written] == [row["class"] for row in rows]
+    # What predict says of the same images is what the table says.
+    photos = small / "photos"
+    photos.mkdir()
+    images = table.rows("test")[:5]
+    for row in images:
+        table.image(row).save(photos / f"{row}.png")
+    said = json.loads(bacon("predict", small / "run", photos, "--json").stdout)["predictions"]
+    by_name = {row["file_name"]: row["class"] for row in rows}
+    found = {row["file_name"]: row["class"] for row in said}
+    assert {f"{row}.png": by_name[table.ids[row]] for row in images} == found
+    page = (small / "run/report.html").read_text()
+    assert "frozen k-means" in page
 
 
 @pytest.mark.slow

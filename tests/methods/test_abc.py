@@ -11,19 +11,10 @@ from tests.method_runs import batch_of, trainer_for
 from tests.planted import planted
 
 
-def test_keep_rates_fall_to_balance_in_the_course_of_the_run(monkeypatch):
+def test_keep_rates_fall_to_balance_in_the_course_of_the_run():
     problem = planted(epochs=10)
-    trainer = trainer_for("abc", problem, epochs=10)
-    seen = {}
-
-    def spy(logits, batch, *, labeled_rates, rates, **rest):
-        seen[int(trainer.method.epoch)] = (labeled_rates, rates)
-        return {}
-
-    monkeypatch.setattr("bacon_gcd.methods.abc.balanced_terms", spy)
-    for epoch in (0, 5):
-        trainer.method.refresh(epoch, trainer.probe)
-        trainer.method.terms(batch_of("abc", problem))
+    method = trainer_for("abc", problem, epochs=10).method
+    seen = {epoch: method.rates(epoch) for epoch in (0, 5)}
     labeled = torch.tensor(problem.task.labeled_counts, dtype=torch.float32)
     full = torch.cat([labeled.min() / labeled, torch.ones(2)])  # novel classes are always kept
     torch.testing.assert_close(seen[0][0], full)
@@ -31,18 +22,24 @@ def test_keep_rates_fall_to_balance_in_the_course_of_the_run(monkeypatch):
     torch.testing.assert_close(seen[5][1], 1 - 0.5 * (1 - full))
 
 
-def test_an_explicit_prior_reaches_the_unlabeled_rates_of_all_classes(monkeypatch):
+def test_an_explicit_prior_reaches_the_unlabeled_rates_of_all_classes():
     counts = torch.tensor([4.0, 8, 16, 32, 64, 4])
     problem = planted(epochs=2)
-    trainer = trainer_for("abc", problem, prior="oracle", oracle_counts=counts)
+    method = trainer_for("abc", problem, prior="oracle", oracle_counts=counts).method
+    labeled_rates, rates = method.rates(1)
+    torch.testing.assert_close(rates, balanced_keep_rates(counts, 6, progress=0.5))
+    assert (labeled_rates[4:] == 1).all()
+
+
+def test_the_rates_decide_who_teaches_the_balanced_head(monkeypatch):
+    problem = planted(epochs=10)
+    method = trainer_for("abc", problem, epochs=10).method
     seen = {}
-    monkeypatch.setattr(
-        "bacon_gcd.methods.abc.balanced_terms", lambda *a, **k: seen.update(k) or {}
-    )
-    trainer.method.refresh(1, trainer.probe)
-    trainer.method.terms(batch_of("abc", problem))
-    torch.testing.assert_close(seen["rates"], balanced_keep_rates(counts, 6, progress=0.5))
-    assert (seen["labeled_rates"][4:] == 1).all()
+    for name in ("classify_balanced", "agree_balanced"):
+        spy = lambda *a, name=name, rates, **k: seen.update({name: rates}) or torch.zeros(())  # noqa: E731
+        monkeypatch.setattr(f"bacon_gcd.methods.abc.{name}", spy)
+    method.terms(batch_of("abc", problem, epoch=5))
+    torch.testing.assert_close(tuple(seen.values()), method.rates(5))
 
 
 def test_the_balanced_head_answers_and_both_heads_train_the_tail():

@@ -15,28 +15,28 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from bacon_gcd.benchmark.workbench import RunSettings
+from bacon_gcd.benchmark.settings import RunSettings
 from bacon_gcd.cli import app
 from bacon_gcd.cluster import kmeans, match
 from bacon_gcd.config import UserError
 from bacon_gcd.data import demo
 from bacon_gcd.methods import METHODS, preset_of, recipe_for, settings_for
 from bacon_gcd.methods.base import Method, Recipe
-from bacon_gcd.model import load_model
-from bacon_gcd.training.loop import TrainingData
+from bacon_gcd.model import describe_backbone, load_model, save_model
+from bacon_gcd.training.loop import Position, TrainingData
 from tests.method_runs import NewViews, batch_of, only, trainer_for
 from tests.planted import planted
 from tests.small_backbone import use_small_backbone
 from tests.training.test_loop import assert_same, everything, stop_after
 
 NAMES = list(METHODS)
-TRAINED = [name for name, entry in METHODS.items() if entry.method.recipe.epochs]
+TRAINED = [name for name in NAMES if METHODS[name].presets[preset_of(name)].recipe.epochs]
 # Each method once, and once more in presets whose settings are others.
 PRESETS = [
     (name, preset)
     for name, entry in METHODS.items()
-    for preset, settings in entry.presets.items()
-    if preset == preset_of(name) or settings != entry.presets[preset_of(name)]
+    for preset, given in entry.presets.items()
+    if preset == preset_of(name) or given.settings != entry.presets[preset_of(name)].settings
 ]
 
 
@@ -86,6 +86,7 @@ def test_named_terms_sum_to_the_loss_that_is_minimized(name):
     trainer = trainer_for(name)
     trainer.method.refresh(0, trainer.probe)
     trainer.method.refresh(1, trainer.probe)
+    trainer.position = Position(epoch=1)  # after every warm-up
     positions = np.arange(0, len(trainer.data.labels), 5)
     by_hand = copy.deepcopy(trainer)
     batch = by_hand.batch(positions)
@@ -118,8 +119,8 @@ def test_any_mix_of_labels_gives_finite_terms_and_gradients(name, rows):
     trainer = trainer_for(name, problem)
     for epoch in (0, 1):
         trainer.method.refresh(epoch, trainer.probe)
-    usual = trainer.method.terms(batch_of(name, problem))
-    terms = trainer.method.terms(batch_of(name, problem, positions, labels))
+    usual = trainer.method.terms(batch_of(name, problem, epoch=1))
+    terms = trainer.method.terms(batch_of(name, problem, positions, labels, epoch=1))
     assert terms.keys() == usual.keys()
     assert all(torch.isfinite(term) for term in terms.values())
     sum(terms.values()).backward()
@@ -144,6 +145,65 @@ def test_the_ends_of_what_a_task_can_be(name, case):
     ids = predict(trainer, problem)
     assert set(ids) <= set(range(4))
     assert all(torch.isfinite(v).all() for v in everything(trainer)[0].values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_declares_what_others_rely_on(name):
+    problem = planted(epochs=2)
+    trainer = trainer_for(name, problem)
+    trainer.run()
+    method, tokens = trainer.method, problem.test.test([0, 1, 2])
+    method.place_centroids(trainer.probe)
+    if method.has_classifier:
+        assert method.classify(tokens).shape == (3, 6)
+    else:
+        assert method.answers_by == "centroids"
+        with pytest.raises(NotImplementedError, match="has no classifier"):
+            method.classify(tokens)
+    assert (method.class_counts is not None) == name.startswith("bacon")
+    if method.class_counts is not None:
+        assert method.class_counts.sum() == pytest.approx(len(problem.true))
+    assert method.settings == trainer_for(name, problem).method.settings
+    names = {key.split(".")[0] for key in [*dict(method.named_modules()), *method.state_dict()]}
+    assert set(METHODS[name].method.training_only) - {"projector"} <= names
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if METHODS[n].method.answers_by == "centroids"])
+def test_a_class_without_images_gets_none(name):
+    """Its centroid is at the origin: cosine 0 would beat the negative ones of all others."""
+    problem = planted(n_classes=2, n_known=2)
+    method = trainer_for(name, problem).method
+    method.set_centroids(F.pad(torch.eye(1, problem.backbone.feature_dim), (0, 0, 0, 1)))
+    method.features = lambda tokens: -torch.eye(1, problem.backbone.feature_dim)
+    opposite = torch.zeros(1, 1)
+    assert method.predictor().predict(opposite).tolist() == [0]
+    assert method.predictor().probabilities(opposite).tolist() == [[1.0, 0.0]]
+    assert method.nearest_class(method.features(opposite)).tolist() == [0]
+
+
+def test_the_temperature_is_kept_with_the_centroids(tmp_path):
+    problem = planted(epochs=2)
+    method = trainer_for("anchored-kmeans", problem).method
+    unit = F.normalize(torch.randn(6, problem.backbone.feature_dim), dim=1)
+    method.set_centroids(unit, temperature=0.02)
+    tokens = problem.test.test([0, 1, 2])
+    with torch.no_grad():
+        cosines = F.normalize(method.features(tokens), dim=1) @ unit.T
+    expected = (cosines / 0.02).softmax(dim=1).numpy()
+    np.testing.assert_allclose(method.predictor().probabilities(tokens), expected, rtol=1e-5)
+    save_model(
+        tmp_path,
+        method,
+        name="anchored-kmeans",
+        settings=dataclasses.asdict(method.settings),
+        backbone=describe_backbone(problem.backbone, tuned="block"),
+        class_names=list("abcdef"),
+        card="",
+    )
+    again = load_model(tmp_path)
+    assert float(again.method.temperature) == pytest.approx(0.02)
+    assert torch.equal(again.method.centroids, unit)
+    np.testing.assert_allclose(again.predictor.probabilities(tokens), expected, rtol=1e-5)
 
 
 # (epochs, learning rate) that suffice on planted clusters.
@@ -199,7 +259,7 @@ OTHERS = {
         "temperature": 0.2,
         "teacher_start": 0.05,
         "teacher_end": 0.03,
-        "teacher_ramp": 200,
+        "teacher_ramp": 2,
         "unsupervised_temperature": 0.5,
         "supervised_temperature": 0.1,
     },
@@ -289,7 +349,7 @@ def test_every_setting_changes_the_run(name, setting):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_setting_is_left_out_of_that(name):
-    names = {field.name for field in dataclasses.fields(METHODS[name].presets["adapted"])}
+    names = {field.name for field in dataclasses.fields(METHODS[name].presets["adapted"].settings)}
     assert names == OTHERS[name].keys() | ELSEWHERE.get(name, set())
 
 
@@ -317,11 +377,11 @@ def test_presets_have_their_own_recipes():
     assert preset_of("bacon-s") == "released"
     assert preset_of("orca") == "adapted"
     for name in OTHERS:  # one recipe for all, so that methods compare
-        assert METHODS[name].recipe("adapted") == Recipe()
-    native = METHODS["opencon"].recipe("native")
+        assert METHODS[name].presets["adapted"].recipe == Recipe()
+    native = METHODS["opencon"].presets["native"].recipe
     assert (native.learning_rate, native.schedule, native.sampler) == (0.02, "step", "proportional")
     assert recipe_for("abc", preset="native", changes={"epochs": 9, "sampler": None}) == replace(
-        METHODS["abc"].recipe("native"), epochs=9
+        METHODS["abc"].presets["native"].recipe, epochs=9
     )
     assert settings_for("darp", preset="native", changes={}).classifier == "linear"
     with pytest.raises(UserError, match="preset of orca 'released' is not known; choose from adap"):
@@ -365,7 +425,7 @@ def test_the_list_of_methods_has_their_papers_and_recipes():
 def test_the_help_of_train_shows_the_settings_of_the_method(name):
     text = runner.invoke(app, ["train", "--method", name, "--help"]).stdout
     assert f"Settings of {name}" in text
-    for field in dataclasses.fields(METHODS[name].presets[preset_of(name)]):
+    for field in dataclasses.fields(METHODS[name].presets[preset_of(name)].settings):
         assert re.search(rf"^  {field.name}\b", text, re.MULTILINE), field.name
 
 
@@ -376,7 +436,7 @@ def test_every_method_has_a_page_that_names_its_settings_and_paper(name):
     assert re.search(rf"`{name}`", page)
     for number in re.findall(r"arXiv [\d.]+\d", entry.paper):
         assert number in page
-    for field in dataclasses.fields(entry.presets[preset_of(name)]):
+    for field in dataclasses.fields(entry.presets[preset_of(name)].settings):
         assert f"`{field.name}`" in page, field.name
 
 

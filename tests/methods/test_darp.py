@@ -41,11 +41,11 @@ def test_refinement_waits_for_the_warm_up_and_comes_every_few_steps():
     problem = planted(epochs=10)
     trainer = trainer_for("darp", problem, epochs=10, warmup=80, interval=2)
     calls = []
-    trainer.method.refine = lambda: calls.append(int(trainer.method.epoch))
+    trainer.method.refine = lambda: calls.append(epoch)
     for epoch in range(6):
         trainer.method.refresh(epoch, trainer.probe)
-        for _ in range(3):
-            trainer.method.terms(batch_of("darp", problem))
+        for step in range(3):
+            trainer.method.terms(batch_of("darp", problem, epoch=epoch, step=step))
     assert calls == [4, 4, 5, 5]  # from 2/5 of the run on; steps 0 and 2 of three
 
 

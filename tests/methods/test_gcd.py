@@ -42,6 +42,7 @@ def bench_of(problem):
     return SimpleNamespace(
         split=SimpleNamespace(n_classes=problem.task.n_classes, n_known=problem.task.n_known),
         settings=SimpleNamespace(seed=0),
+        device=None,
         labels=problem.data.labels,
         train_source=problem.data.source,
         test_source=problem.test,

@@ -54,8 +54,7 @@ def test_prototypes_follow_labeled_and_novel_rows_as_they_were_before_the_step()
 def test_the_novel_contrast_ramps_up_over_half_the_run():
     method = trainer_for("opencon", planted(epochs=200)).method
     for epoch, weight in ((0, 0.0), (50, 0.05), (100, 0.1), (199, 0.1)):
-        method.refresh(epoch, None)
-        assert method.novel_weight == pytest.approx(weight)
+        assert method.novel_weight(epoch) == pytest.approx(weight)
 
 
 def test_each_contrast_sees_its_own_rows_only():

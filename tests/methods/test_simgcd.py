@@ -9,8 +9,7 @@ def test_the_terms_are_the_printed_total():
     """(1 - a)(distill + e (log C - H(mean))) + a labels, each written out."""
     problem = planted(epochs=200)
     method = trainer_for("simgcd", problem, epochs=200, entropy_weight=4.0).method
-    method.refresh(29, None)
-    batch = batch_of("simgcd", problem)
+    batch = batch_of("simgcd", problem, epoch=29)
     terms = method.terms(batch)
     cosines = method.classifier(method.tail(batch.tokens)).detach()
     student = (cosines / 0.1).log_softmax(1)

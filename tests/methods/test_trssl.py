@@ -7,7 +7,7 @@ import torch
 
 from bacon_gcd.backbone.sources import FreshTokens
 from bacon_gcd.backbone.weights import load_backbone
-from bacon_gcd.benchmark.workbench import RunSettings, resolve
+from bacon_gcd.benchmark.settings import RunSettings, resolve
 from bacon_gcd.config import UserError
 from bacon_gcd.data import demo
 from bacon_gcd.data.views import ViewSettings

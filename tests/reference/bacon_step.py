@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 
 def classifier_loss(cosines, labels, class_counts, *, teacher, power, w=0.35):
-    """(1-w)(L_u + L_reg) + w L_s, spec 1.5."""
+    """(1-w)(L_u + L_reg) + w L_s: Eq. (3) with the weights of the released code."""
     b = len(labels)
     c = cosines.shape[1]
     first, second = cosines[:b], cosines[b:]
@@ -29,7 +29,7 @@ def classifier_loss(cosines, labels, class_counts, *, teacher, power, w=0.35):
 
 
 def unsupervised_contrast(z, temperature=1.0):
-    """Each row's target is the other view of its image, spec 1.9."""
+    """Each row's target is the other view of its image; L_u of BaCon-S, Eq. (3)."""
     n = len(z)
     total = 0.0
     for i in range(n):
@@ -41,7 +41,7 @@ def unsupervised_contrast(z, temperature=1.0):
 
 
 def weighted_contrast(z, weights, temperature=0.07):
-    """Mean over anchors of the weighted mean over positives, spec 1.8 step 6."""
+    """Mean over anchors of the weighted mean over positives: Eq. (6)."""
     n = len(z)
     total = 0.0
     for a in range(n):
@@ -53,7 +53,7 @@ def weighted_contrast(z, weights, temperature=0.07):
 
 
 def advice(cosines, labels, class_counts, *, k=0.5, alpha=0.0, beta=0.5):
-    """Soft labels and participants with expected counts, spec 1.8 steps 1-5."""
+    """Soft labels and participants with expected counts: Eq. (4), (5)."""
     b = len(labels)
     pi = class_counts / class_counts.sum()
     a = torch.log(pi**k + 1e-12)
@@ -90,7 +90,7 @@ def contrastive_loss(z, labels, kept, w, *, warm_up):
 
 
 def step(branches, optimizers, tokens, labels, class_counts, *, teacher, power, warm_up):
-    """Classifier loss, backward, step; then contrastive loss, backward, step, spec 1.10.
+    """Classifier loss, backward, step; then contrastive loss, backward, step: Algorithm 1.
 
     branches: classify_tail, classifier_weight, contrast_tail, mlp, wide (or None).
     """

@@ -69,7 +69,7 @@ def semi_supervised_kmeans(
 def class_counts(
     clusters: Ids, labels: Ids, *, n_classes: int, n_known: int, rank_match: bool, share: bool
 ) -> list[int]:
-    """BaCon spec 1.7, steps 3 to 6, trying every choice of clusters for the known classes."""
+    """BaCon §4.1 as released, trying every choice of clusters for the known classes."""
     sizes = [int((clusters == j).sum()) for j in range(n_classes)]
 
     def gain(j: int, c: int) -> float:

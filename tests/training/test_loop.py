@@ -11,13 +11,8 @@ from bacon_gcd.data.images import from_arrays
 from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.methods import build_method, settings_for
 from bacon_gcd.methods.base import Group, Recipe, Task
-from bacon_gcd.training.loop import (
-    NonFiniteError,
-    Trainer,
-    TrainingData,
-    learning_rate,
-    optimizer_for,
-)
+from bacon_gcd.training.loop import NonFiniteError, Trainer, TrainingData
+from bacon_gcd.training.optimizers import learning_rate, optimizer_for
 from tests.planted import planted
 from tests.reference.vit import random_state
 

@@ -1,0 +1,60 @@
+"""Features, or any other function of the tokens, of every image of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.backbone.sources import TokenSource
+
+IntArray = npt.NDArray[np.int64]
+CHUNK = 512  # images at a time
+
+
+@torch.no_grad()
+def embed(
+    function: Callable[[Tensor], Tensor],
+    source: TokenSource,
+    *,
+    view: int | None = None,
+    device: torch.device | None = None,
+) -> Tensor:
+    """(N, ...) function(tokens) of every image of the source, in order.
+
+    Args:
+        function: of tokens, on `device`.
+        source: where the tokens come from.
+        view: number of a training view; the test view unless given.
+        device: where the tokens are moved to; torch's default device unless given.
+    """
+    device = device or torch.get_default_device()
+    rows = []
+    for start in range(0, len(source), CHUNK):
+        positions = np.arange(start, min(start + CHUNK, len(source)))
+        tokens = source.test(positions) if view is None else source.stored_view(positions, view)
+        rows.append(function(tokens.to(device)))
+    return torch.cat(rows)
+
+
+@dataclass(frozen=True)
+class TrainProbe:
+    """The `Probe` of methods.base: an ordered look at all images of a source."""
+
+    source: TokenSource
+    labels: IntArray
+    seed: int
+    device: torch.device | None = None
+
+    @property
+    def n_views(self) -> int:
+        """Stored training views."""
+        return self.source.n_views
+
+    def run(self, function: Callable[[Tensor], Tensor], view: int | None = None) -> Tensor:
+        """function(tokens) of every image, in order."""
+        return embed(function, self.source, view=view, device=self.device)
