@@ -3,7 +3,17 @@
 import importlib
 import sys
 
-BENCHMARKS = ("kmeans", "bank", "resnet", "methods", "step", "parts", "discover", "classes")
+BENCHMARKS = (
+    "kmeans",
+    "bank",
+    "resnet",
+    "methods",
+    "step",
+    "parts",
+    "discover",
+    "discovery",
+    "rules",
+)
 
 
 def main() -> None:

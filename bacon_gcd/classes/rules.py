@@ -48,7 +48,7 @@ class Rules:
     """Of an image in the evidence for a number of classes."""
     counting_seeds: int = 3
     """Over-clusterings whose median count is taken."""
-    sample: int = 10_000
+    sample: int = 4_000
     """Images that are over-clustered; the others follow."""
     known_ease: float = 0.89
     """Images of known classes that are right, over hidden ones that are."""
