@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -20,7 +21,7 @@ from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone
-from bacon_gcd.classes.assign import choose_side, fits_nowhere
+from bacon_gcd.classes.assign import choose_side, fits_nowhere, probability_known
 from bacon_gcd.config import UserError, checked_as, settings_from
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.vector_files import read_features
@@ -32,6 +33,7 @@ from bacon_gcd.system.files import read_json, read_tensors, sha256_of, write_ato
 from bacon_gcd.system.progress import progress
 
 FORMAT = 1
+CENTROID_METHOD = "anchored-kmeans"  # sorts by centroids alone, needs no training
 CHUNK = 256  # images that are sorted at a time
 WEIGHTS, FACTS, CARD = "model.safetensors", "model.json", "README.md"
 
@@ -45,6 +47,8 @@ class Answers:
     names: tuple[str, ...]
     known: npt.NDArray[np.bool_]
     confidence: npt.NDArray[np.float32]
+    known_probability: npt.NDArray[np.float64]
+    """Of all known classes together."""
     outlier: npt.NDArray[np.bool_] | None
     """Far from every class; None: the model has no radii to tell it by."""
 
@@ -63,6 +67,16 @@ class Model:
     def predictor(self) -> Predictor:
         """Class ids, probabilities and features of tokens."""
         return self.method.predictor()
+
+    @property
+    def centroids(self) -> Tensor:
+        """(C, D) unit rows, one for each class."""
+        return self.method.centroids
+
+    @property
+    def temperature(self) -> float:
+        """Of the softmax of the cosines with the centroids that gives the confidence."""
+        return float(self.method.temperature)
 
     @property
     def radii(self) -> npt.NDArray[np.float64] | None:
@@ -101,6 +115,7 @@ class Model:
             names=tuple(self.class_names[c] for c in classes),
             known=classes < self.method.task.n_known,
             confidence=sure[np.arange(len(classes)), classes],
+            known_probability=probability_known(sure, self.method.task.n_known),
             outlier=np.concatenate(outlier) if outlier else None,
         )
 
@@ -138,9 +153,19 @@ def _fitting(
     return vectors
 
 
-def novel_names(n_novel: int) -> list[str]:
-    """novel_000, novel_001, ...: names that are never given to another class."""
-    return [f"novel_{number:03d}" for number in range(n_novel)]
+def by_centroids(method: Method, backbone: Backbone, task: Task) -> Method:
+    """A method with the same features that sorts by centroids alone; they are still to be set."""
+    new = METHODS[CENTROID_METHOD].method(task, backbone, settings_for(CENTROID_METHOD, changes={}))
+    tail = method.get_submodule(method.clustered_tail)
+    new.get_submodule(new.clustered_tail).load_state_dict(tail.state_dict())
+    return new.eval()
+
+
+def novel_names(n_novel: int, *, taken: Iterable[str] = ()) -> list[str]:
+    """novel_000, novel_001, ... without the names that are taken."""
+    used = set(taken)
+    names = (f"novel_{number:03d}" for number in count())
+    return list(islice((name for name in names if name not in used), n_novel))
 
 
 def save_model(

@@ -41,8 +41,8 @@ class Join(NamedTuple):
 class ClassTree:
     """P parts and the order in which they join, from the finest cut to the coarsest.
 
-    Part c < C is the heart of class c of the run, where C is the run's number of classes; the
-    parts from C on are split off from them by finer cuts. A class is named after its heart.
+    Part c < C is the core part of class c of the run, where C is the run's number of classes; the
+    parts from C on are split off from them by finer cuts. A class is named after its core part.
     """
 
     members: IntArray
@@ -55,31 +55,34 @@ class ClassTree:
         """The smallest number of classes: those that never join, and one of all others."""
         return self.n_parts - len(self.joins)
 
-    def hearts(self, n_classes: int) -> IntArray:
-        """(P,) the heart of the class that each part belongs to, when cut into this many."""
+    def cores(self, n_classes: int) -> IntArray:
+        """(P,) the core part of the class that each part belongs to, when cut into this many.
+
+        (scipy's `cut_tree` needs one tree; these are several, because known classes never join.)
+        """
         if not self.coarsest <= n_classes <= self.n_parts:
             raise UserError(
                 f"{n_classes} classes: this run can be cut into {self.coarsest} to {self.n_parts}"
             )
-        heart = np.arange(self.n_parts)
+        core = np.arange(self.n_parts)
         for join in self.joins[: self.n_parts - n_classes]:
-            heart[heart == join.gone] = join.kept
-        return heart
+            core[core == join.gone] = join.kept
+        return core
 
     def cut(self, n_classes: int) -> IntArray:
-        """(N,) the heart of each row's class."""
-        return self.hearts(n_classes)[self.members]
+        """(N,) the core part of each row's class."""
+        return self.cores(n_classes)[self.members]
 
     def sizes(self) -> IntArray:
         """(P,) rows of each part."""
         return np.bincount(self.members, minlength=self.n_parts)
 
-    def renumbered(self, hearts: IntArray) -> ClassTree:
-        """The same tree for a run whose class c has the heart `hearts[c]`."""
-        others = np.setdiff1d(np.arange(self.n_parts), hearts)
-        place = np.argsort(np.concatenate([hearts, others]))
-        joins = tuple(Join(int(place[j.kept]), int(place[j.gone]), j.distance) for j in self.joins)
-        return ClassTree(place[self.members], self.n_parts, joins)
+    def renumbered(self, cores: IntArray) -> ClassTree:
+        """The same tree for a run whose class c has the core part `cores[c]`."""
+        others = np.setdiff1d(np.arange(self.n_parts), cores)
+        new = np.argsort(np.concatenate([cores, others]))
+        joins = tuple(Join(int(new[j.kept]), int(new[j.gone]), j.distance) for j in self.joins)
+        return ClassTree(new[self.members], self.n_parts, joins)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for tree.json."""
@@ -111,15 +114,15 @@ def _is_whole(tree: ClassTree, *, n_rows: int, n_classes: int) -> bool:
     return (
         len(tree.members) == n_rows
         and ends <= set(range(tree.n_parts))
-        and len(np.unique(tree.hearts(tree.coarsest))) == tree.coarsest
-        and np.array_equal(np.unique(tree.hearts(n_classes)), np.arange(n_classes))
+        and len(np.unique(tree.cores(tree.coarsest))) == tree.coarsest
+        and np.array_equal(np.unique(tree.cores(n_classes)), np.arange(n_classes))
     )
 
 
 def grow_tree(
     features: Tensor,
     class_ids: IntArray,
-    held: BoolArray,
+    fixed: BoolArray,
     *,
     n_known: int,
     n_classes: int,
@@ -127,18 +130,18 @@ def grow_tree(
 ) -> ClassTree:
     """Classes split until there are about twice as many, and joined until one novel is left. Ours.
 
-    Known classes never join, nor do classes with held rows; a part that is split off from a known
+    Known classes never join, nor do classes with fixed rows; a part that is split off from a known
     class is novel.
 
     Args:
         features: (N, D) unit rows.
         class_ids: (N,) class of each row, known classes first.
-        held: (N,) rows that never leave their class.
+        fixed: (N,) rows that never leave their class.
     """
     rows = seen_from_mean(features)
-    members, splits = split_classes(rows, class_ids, held, n_classes=n_classes, seed=seed)
+    members, splits = split_classes(rows, class_ids, fixed, n_classes=n_classes, seed=seed)
     stays = np.arange(n_classes) < n_known
-    stays[class_ids[held]] = True
+    stays[class_ids[fixed]] = True
     joins = join_classes(rows, class_ids, np.flatnonzero(~stays))
     return ClassTree(members, n_classes + len(splits), (*reversed(splits), *joins))
 
@@ -156,34 +159,34 @@ class _Split(NamedTuple):
 
 
 def split_classes(
-    features: Tensor, class_ids: IntArray, held: BoolArray, *, n_classes: int, seed: int
+    features: Tensor, class_ids: IntArray, fixed: BoolArray, *, n_classes: int, seed: int
 ) -> tuple[IntArray, list[Join]]:
     """Finest part of each row and the splits in their order. Bisecting k-means, Steinbach 2000.
 
     Always the split that lowers the sum of squares most. The larger half keeps the name, or the
-    one with the held rows.
+    one with the fixed rows.
     """
     members = class_ids.copy()
     splits: list[Join] = []
-    waiting = list(_halves(features, members, held, range(n_classes), seed))
+    waiting = list(_halves(features, members, fixed, range(n_classes), seed))
     heapq.heapify(waiting)
     while waiting and len(splits) < max(MOST_SPLITS, n_classes):
         best = heapq.heappop(waiting)
         new = n_classes + len(splits)
         members[best.leaving] = new
         splits.append(Join(best.part, new, best.distance))
-        for half in _halves(features, members, held, (best.part, new), seed):
+        for half in _halves(features, members, fixed, (best.part, new), seed):
             heapq.heappush(waiting, half)
     return members, splits
 
 
 def _halves(
-    features: Tensor, members: IntArray, held: BoolArray, parts: Iterable[int], seed: int
+    features: Tensor, members: IntArray, fixed: BoolArray, parts: Iterable[int], seed: int
 ) -> Iterator[_Split]:
     """The best split of each part, where there is one that leaves no image alone."""
     for part in parts:
         rows = np.flatnonzero(members == part)
-        split = _in_two(features, rows, held[rows], seed) if len(rows) >= 2 * MIN_MEMBERS else None
+        split = _in_two(features, rows, fixed[rows], seed) if len(rows) >= 2 * MIN_MEMBERS else None
         if split is None:
             continue
         staying, leaving = split
@@ -194,19 +197,19 @@ def _halves(
 
 
 def _in_two(
-    features: Tensor, rows: IntArray, held: BoolArray, seed: int
+    features: Tensor, rows: IntArray, fixed: BoolArray, seed: int
 ) -> tuple[IntArray, IntArray] | None:
-    """Rows that stay and rows that leave; held rows stay."""
-    if int((~held).sum()) < MIN_MEMBERS:
+    """Rows that stay and rows that leave; fixed rows stay."""
+    if int((~fixed).sum()) < MIN_MEMBERS:
         return None
     chosen = np.linspace(0, len(rows), min(SAMPLE, len(rows)), endpoint=False).astype(np.int64)
-    # Someone must be able to leave, also where nearly all are held.
-    chosen = np.union1d(chosen, np.flatnonzero(~held)[:MIN_MEMBERS])
-    anchors = np.where(held[chosen], 0, -1) if held.any() else None
+    # Someone must be able to leave, also where nearly all are fixed.
+    chosen = np.union1d(chosen, np.flatnonzero(~fixed)[:MIN_MEMBERS])
+    anchors = np.where(fixed[chosen], 0, -1) if fixed.any() else None
     points = features[torch.from_numpy(rows)]
     found = kmeans(points[chosen], 2, labels=anchors, n_init=2, seed=seed, max_iterations=30)
-    side = np.where(held, 0, assign(points, found.centroids))
-    if not held.any() and side.sum() > len(side) / 2:
+    side = np.where(fixed, 0, assign(points, found.centroids))
+    if not fixed.any() and side.sum() > len(side) / 2:
         side = 1 - side
     staying, leaving = rows[side == 0], rows[side == 1]
     return (staying, leaving) if min(len(staying), len(leaving)) >= MIN_MEMBERS else None
@@ -243,10 +246,10 @@ def _means(features: Tensor, class_ids: IntArray, classes: IntArray) -> tuple[Fl
     """(n, D) mean of the rows of each class, not of length 1: rows count, not centroids."""
     sizes = np.bincount(class_ids, minlength=int(classes.max(initial=-1)) + 1)[classes]
     means = np.zeros((len(classes), features.shape[1]))
-    for place, number in enumerate(classes):
-        if sizes[place]:
+    for row, number in enumerate(classes):
+        if sizes[row]:
             members = torch.from_numpy(class_ids == number)
-            means[place] = features[members].double().mean(dim=0).numpy()
+            means[row] = features[members].double().mean(dim=0).numpy()
     return means, sizes
 
 

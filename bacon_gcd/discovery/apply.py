@@ -55,7 +55,7 @@ def apply_edits(
 def edited_run(run: DiscoverRun) -> EditedRun:
     """A run without its edits, ready for them."""
     earlier = Constraints.read(run.folder)
-    return EditedRun(run.rows, run.classes, earlier=earlier, next_id=run.unused_id)
+    return EditedRun(run.rows, run.classes, earlier=earlier, next_id=run.next_id)
 
 
 def corrected(run: DiscoverRun) -> Applied:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -23,30 +23,31 @@ MAX_BITS = 6  # of 64 in which the difference hashes of near duplicates may diff
 MAX_GAP = 12.0  # mean difference of their 9 x 8 thumbnails, of 255
 
 
-class Twins(NamedTuple):
+class Duplicates(NamedTuple):
     """Rows that show the same; `kind` is "exact" or "near"."""
 
     kind: str
     rows: tuple[int, ...]
 
 
-class Look(NamedTuple):
-    """What remains of an image at 9 x 8 pixels."""
+class Thumbnail(NamedTuple):
+    """An image at 9 x 8 pixels."""
 
     bits: npt.NDArray[np.bool_]
     """(8, 8) difference hash: whether a pixel is brighter than its right neighbor."""
-    thumbnail: npt.NDArray[np.float32]
+    pixels: npt.NDArray[np.float32]
+    """(8, 9, 3)"""
 
     @classmethod
-    def of(cls, image: Image.Image) -> Look:
-        """Look at an image."""
+    def of(cls, image: Image.Image) -> Thumbnail:
+        """Reduce an image."""
         small = np.asarray(image.convert("RGB").resize((9, 8), Image.Resampling.BOX), np.float32)
         gray = small.mean(axis=2)
         return cls(gray[:, :-1] > gray[:, 1:], small)
 
-    def same(self, other: Look) -> bool:
+    def same(self, other: Thumbnail) -> bool:
         """Whether both could be copies of one picture."""
-        gap = float(np.abs(self.thumbnail - other.thumbnail).mean())
+        gap = float(np.abs(self.pixels - other.pixels).mean())
         return int((self.bits != other.bits).sum()) <= MAX_BITS and gap <= MAX_GAP
 
 
@@ -56,8 +57,8 @@ def find_duplicates(
     neighbors: IntArray,
     *,
     since: int = 0,
-    earlier: Iterable[Twins] = (),
-) -> list[Twins]:
+    earlier: Iterable[Duplicates] = (),
+) -> list[Duplicates]:
     """Groups of exact duplicates, then of near ones; labeled and unlabeled images alike.
 
     Only pairs of neighbors are compared, so the work grows with N, not with N x N.
@@ -74,10 +75,11 @@ def find_duplicates(
         for a, b in _similar_pairs(features, neighbors)
         if b >= since and first_of.get(a, a) != first_of.get(b, b)
     ]
-    looks = {row: Look.of(table.image(row)) for row in sorted({row for p in pairs for row in p})}
-    known = [pair for t in earlier if t.kind == "near" for pair in pairwise(t.rows)]
-    near = joined([*known, *((a, b) for a, b in pairs if looks[a].same(looks[b]))])
-    return [Twins("exact", g) for g in exact] + [Twins("near", g) for g in near]
+    compared = sorted({row for pair in pairs for row in pair})
+    small = {row: Thumbnail.of(table.image(row)) for row in compared}
+    known = [pair for each in earlier if each.kind == "near" for pair in pairwise(each.rows)]
+    near = connected([*known, *((a, b) for a, b in pairs if small[a].same(small[b]))])
+    return [Duplicates("exact", g) for g in exact] + [Duplicates("near", g) for g in near]
 
 
 def exact_groups(table: ImageTable) -> list[tuple[int, ...]]:
@@ -99,14 +101,15 @@ def _similar_pairs(features: Tensor, neighbors: IntArray) -> list[tuple[int, int
     return sorted(pairs)
 
 
-def joined(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """Groups of connected rows, in the order of their first rows."""
-    listed = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
-    rows, ends = np.unique(listed, return_inverse=True)
+def connected(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """Groups of rows that pairs connect, in the order of their first rows."""
+    if not pairs:
+        return []
+    rows, ends = np.unique(np.array(pairs), return_inverse=True)
     first, second = ends.reshape(-1, 2).T
-    graph = coo_array((np.ones(len(first)), (first, second)), shape=(len(rows), len(rows)))
-    groups: dict[int, list[int]] = {}
+    shape = (len(rows), len(rows))
+    graph = coo_array((np.ones(len(pairs), dtype=bool), (first, second)), shape=shape)
     _, group_of = connected_components(graph, directed=False)
-    for row, group in zip(rows.tolist(), group_of.tolist(), strict=True):
-        groups.setdefault(group, []).append(row)
-    return sorted(map(tuple, groups.values()))
+    order = np.argsort(group_of, kind="stable")
+    groups = np.split(rows[order], np.cumsum(np.bincount(group_of))[:-1])
+    return sorted(tuple(group.tolist()) for group in groups)

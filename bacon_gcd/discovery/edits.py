@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -194,11 +193,3 @@ class EditLog:
 def _whole_bytes(path: Path) -> int:
     """Size without a last line that was cut off: such a line holds no edit."""
     return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
-
-
-def novel_number(edits: Sequence[Edit], *, start: int) -> int:
-    """The next free number of a novel class; one used by an undone split stays used."""
-    names = [name for edit in edits if edit["kind"] == "split" for name in edit["names"]]
-    names += [edit["to"] for edit in edits if "to" in edit]
-    used = [int(found[1]) for name in names if (found := re.fullmatch(r"novel_(\d{1,9})", name))]
-    return max([start, *(number + 1 for number in used)])

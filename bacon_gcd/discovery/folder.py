@@ -10,8 +10,9 @@ import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -29,7 +30,6 @@ from bacon_gcd.data.pixels import Box, FileSource
 from bacon_gcd.system.files import read_json, write_atomic, write_json
 
 RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
-NOVEL = re.compile(r"novel_(\d+)")
 BOX = re.compile(r"(?P<file>.+)#(\d+),(\d+),(\d+),(\d+)", re.DOTALL)
 
 
@@ -101,12 +101,23 @@ class FoundClass:
     labeled: int = 0
     count: float = 0.0
     """Estimated number of images."""
+    named: bool = False
+    """A new class whose name a person chose."""
 
 
-def first_number(names: tuple[str, ...]) -> int:
-    """The first number of a novel class that none of the names has."""
-    used = [int(m[1]) for name in names if (m := NOVEL.fullmatch(name))]
-    return max(used, default=-1) + 1
+def unused_names(
+    classes: Iterable[FoundClass], next_id: int, n_names: int, *, taken: Iterable[str] = ()
+) -> list[str]:
+    """Names for new classes with the ids `next_id`, `next_id` + 1, ...: novel_000, novel_001, ...
+
+    The number is the id without counting the known classes, so that it only grows while ids do;
+    names that a class has already, or that are in `taken`, are passed over.
+    """
+    classes = tuple(classes)
+    used = {each.name for each in classes} | set(taken)
+    numbers = count(next_id - sum(each.known for each in classes))
+    names = (f"novel_{number:03d}" for number in numbers)
+    return list(islice((name for name in names if name not in used), n_names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +128,8 @@ class DiscoverRun:
     config: Mapping[str, Any]
     rows: tuple[Prediction, ...]
     classes: tuple[FoundClass, ...]
-    next_novel: int
-    """Number of the next novel class; no number is used twice."""
+    next_id: int
+    """The first id that no class has or had; no id is used twice."""
 
     @classmethod
     def load(cls, folder: str | Path) -> DiscoverRun:
@@ -126,18 +137,11 @@ class DiscoverRun:
         folder = Path(folder)
         if not folder.is_dir():
             raise UserError(f"{folder}: no such folder; make a run with: bacon discover")
-        classes, next_novel = read_classes(folder / "classes.json")
+        classes, next_id = read_classes(folder / "classes.json")
         rows = read_predictions(folder / "predictions.parquet")
         if unknown := {row.class_name for row in rows} - {c.name for c in classes}:
             raise UserError(f"{folder / 'classes.json'}: class {min(unknown)!r} is not in it")
-        return cls(folder, read_toml(folder / "config.toml"), rows, classes, next_novel)
-
-    @property
-    def unused_id(self) -> int:
-        """The first id that no class of the run has, or would have had by its number."""
-        known = tuple(each.name for each in self.classes if each.known)
-        by_number = len(known) + self.next_novel - first_number(known)
-        return max([by_number, *(each.id + 1 for each in self.classes)])
+        return cls(folder, read_toml(folder / "config.toml"), rows, classes, next_id)
 
     @property
     def source(self) -> Path:
@@ -254,7 +258,7 @@ def write_predictions(
     rows: Iterable[Prediction],
     classes: Iterable[FoundClass],
     *,
-    next_novel: int,
+    next_id: int,
 ) -> None:
     """Write predictions.parquet, predictions.csv and classes.json, each whole or not at all."""
     cells = [row.cells() for row in rows]
@@ -264,7 +268,7 @@ def write_predictions(
     flat = [cell | {"neighbors": ";".join(cell["neighbors"])} for cell in cells]
     write_csv(folder / "predictions.csv", flat, columns=SCHEMA.names)
     listed = [asdict(each) for each in classes]
-    write_json(folder / "classes.json", {"classes": listed, "next_novel": next_novel})
+    write_json(folder / "classes.json", {"classes": listed, "next_id": next_id})
 
 
 def write_features(folder: Path, features: npt.NDArray[np.floating[Any]]) -> None:
@@ -316,11 +320,14 @@ def _prediction(cells: dict[str, Any]) -> Prediction:
 
 
 def read_classes(path: Path) -> tuple[tuple[FoundClass, ...], int]:
-    """The classes of classes.json, and the number of the next novel one."""
+    """The classes of classes.json, and the first id that none of them has or had."""
     try:
         stored = read_json(path)
         classes = tuple(checked_as(list[FoundClass], stored["classes"], where="classes"))
-        next_novel = int(stored["next_novel"])
+        if "next_id" in stored:
+            next_id = max([int(stored["next_id"]), *(each.id + 1 for each in classes)])
+        else:
+            classes, next_id = _from_version_0_1(classes, int(stored["next_novel"]))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; is this the folder of a discover run?") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -329,4 +336,14 @@ def read_classes(path: Path) -> tuple[tuple[FoundClass, ...], int]:
     for what in ("id", "name"):
         if len({getattr(each, what) for each in classes}) < len(classes):
             raise UserError(f"{path}: two classes have the same {what}")
-    return classes, next_novel
+    return classes, next_id
+
+
+def _from_version_0_1(
+    classes: Sequence[FoundClass], next_novel: int
+) -> tuple[tuple[FoundClass, ...], int]:
+    """Version 0.1 had numbers in place of ids (`next_novel`), and did not say who chose a name."""
+    chosen = re.compile(r"novel_\d+")
+    found = (replace(c, named=not c.known and not chosen.fullmatch(c.name)) for c in classes)
+    by_number = next_novel + sum(each.known for each in classes)
+    return tuple(found), max([by_number, *(each.id + 1 for each in classes)])

@@ -1,20 +1,82 @@
-"""What a run was made of: the images and ready vectors it began with, and those added later."""
+"""What a discovery works on: images, the labels there are, and tokens of a backbone or vectors."""
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank
+from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.vectors import Vectors
+from bacon_gcd.backbone.weights import CATALOGUE, best_cached, cached, find, load_backbone
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.discovery.folder import DiscoverRun
-from bacon_gcd.discovery.material import read_table
-from bacon_gcd.discovery.result import DiscoverSettings
+from bacon_gcd.discovery.learn import Samples
+from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Effort, Tell, effort_for
+
+IntArray = npt.NDArray[np.int64]
+MIN_IMAGES = 4
+VECTOR_NOISE = 0.1  # of the vectors' own spread: what makes two views of one vector differ
+TIMED_ROWS = 256
+SORTING_SECONDS = 0.015  # of each image: counting, sorting, map and report, on one busy core
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """N images with what is known of them."""
+
+    table: ImageTable
+    labels: IntArray
+    """(N,) positions in `known`, -1 = unlabeled."""
+    known: tuple[str, ...]
+    """Names of the classes that have a label."""
+    backbone: Backbone
+    tuned: str
+    tokens: TokenSource
+
+    @property
+    def samples(self) -> Samples:
+        """What training and sorting need of them."""
+        groups = self.table.groups
+        return Samples(self.tokens, self.labels, len(self.known), self.backbone, groups)
+
+
+def read_inputs(
+    asked: DiscoverSettings, *, workers: int, tell: Tell
+) -> tuple[DiscoverSettings, Inputs]:
+    """Read the images, choose backbone and effort, say how long it takes, make the tokens.
+
+    Returns the settings with what `auto` and the effort mean here, too.
+    """
+    tables = tables_of(asked)
+    table = joined(tables)
+    for line in (table.summary(), *table.remarks):
+        tell(line)
+    effort = effort_for(asked.effort, len(table))
+    settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
+    if asked.features is not None:
+        inputs = from_features(table, vectors_of(asked, tables))
+        tell(time_line(inputs.backbone, effort, len(table)))
+        return dataclasses.replace(settings, backbone="vectors", views=0), inputs
+    name = pick_backbone(asked.backbone)
+    backbone, tuned = open_backbone(name)
+    tell(backbone_line(name, backbone.image_size))
+    tell(time_line(backbone, effort, len(table)))
+    inputs = from_images(
+        table, backbone, tuned, views=effort.views, seed=asked.seed, workers=workers
+    )
+    size = backbone.image_size
+    return dataclasses.replace(settings, backbone=backbone.name, image_size=size), inputs
 
 
 def tables_of(settings: DiscoverSettings) -> dict[str, ImageTable]:
@@ -26,18 +88,29 @@ def tables_of(settings: DiscoverSettings) -> dict[str, ImageTable]:
     }
 
 
+def read_table(source: Path, labels: Path | None) -> ImageTable:
+    """The images, or one line when they are too few to find anything in."""
+    table = read_images(source, labels)
+    if len(table) < MIN_IMAGES:
+        found = "1 image" if len(table) == 1 else f"{len(table)} images"
+        raise UserError(f"{source}: {found}; there must be at least {MIN_IMAGES} to sort")
+    return table
+
+
 def joined(tables: Mapping[str, ImageTable]) -> ImageTable:
     """All images of a run, in the order of its rows."""
     return join(tables) if len(tables) > 1 else next(iter(tables.values()))
 
 
-def images_of(settings: DiscoverSettings) -> ImageTable:
-    """The same from the settings alone."""
-    return joined(tables_of(settings))
+def images_of(before: DiscoverRun, settings: DiscoverSettings) -> ImageTable:
+    """The images of a finished run, which must still be what they were."""
+    table = joined(tables_of(settings))
+    refuse_changed(before, table)
+    return table
 
 
 def refuse_changed(before: DiscoverRun, table: ImageTable) -> None:
-    """A finished run says nothing of images or labels that are not its own."""
+    """Refuse images or labels that are not those of the finished run."""
     labels = [table.class_names[label] if label >= 0 else "" for label in table.labels]
     was = [(row.file_name, row.label) for row in before.rows]
     if was != list(zip(table.ids, labels, strict=True)):
@@ -57,3 +130,78 @@ def vectors_of(
     return np.concatenate(
         [read_features(Path(str(files[key])), table) for key, table in tables.items()]
     )
+
+
+def known_classes(table: ImageTable) -> tuple[IntArray, tuple[str, ...]]:
+    """(N,) labels without gaps, and the names of the classes that any image has."""
+    used = np.unique(table.labels[table.labels >= 0])
+    labels = np.where(table.labels >= 0, np.searchsorted(used, table.labels), -1)
+    return labels.astype(np.int64), tuple(table.class_names[c] for c in used)
+
+
+def pick_backbone(name: str) -> str:
+    """The name itself, or the best one in the cache; nothing is downloaded."""
+    return best_cached() if name == AUTO else find(name).name
+
+
+def better_backbone(name: str) -> str | None:
+    """The best backbone before this one in the catalogue, if it is not in the cache."""
+    first = next(iter(CATALOGUE))
+    return None if name in (first, "vectors") or name not in CATALOGUE or cached(first) else first
+
+
+def backbone_line(name: str, image_size: int) -> str:
+    """Which backbone it is, how it sees the images, and how to get a better one."""
+    better = better_backbone(name)
+    hint = f"; a better one comes with: bacon weights get {better}" if better else ""
+    return f"backbone {name} at {image_size} px ({find(name).trained_on}){hint}"
+
+
+def open_backbone(name: str) -> tuple[Backbone, str]:
+    """The backbone, and how much of it is trained: little of a ResNet, a block of a ViT."""
+    tuned = find(name).quick_part
+    return load_backbone(name, tuned=tuned), tuned
+
+
+def from_images(
+    table: ImageTable, backbone: Backbone, tuned: str, *, views: int, seed: int, workers: int
+) -> Inputs:
+    """Tokens of every image, from the cache where they are already."""
+    rows = np.arange(len(table))
+    bank = build_bank(table, rows, backbone, n_views=views, seed=seed, workers=workers)
+    return Inputs(table, *known_classes(table), backbone, tuned, bank)
+
+
+def from_features(table: ImageTable, vectors: npt.NDArray[np.float32]) -> Inputs:
+    """Ready vectors in place of a backbone."""
+    tokens = ReadyTokens(vectors, noise=VECTOR_NOISE)
+    backbone = Vectors(vectors.shape[1])
+    return Inputs(table, *known_classes(table), backbone, "block", tokens)
+
+
+def time_line(backbone: Backbone, effort: Effort, n_images: int) -> str:
+    """What is done with each image, and how long the whole command will take."""
+    seconds = expected_seconds(backbone, effort, n_images)
+    shown = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{max(seconds, 1):.0f} s"
+    training = f"{effort.epochs} epochs of training" if effort.epochs else "no training"
+    return f"{training}: about {shown} in all, less if the images were seen before"
+
+
+@torch.no_grad()
+def expected_seconds(backbone: Backbone, effort: Effort, n_images: int) -> float:
+    """Time for the whole command, from a few blank images; stored tokens make it shorter."""
+    if isinstance(backbone, Vectors):
+        images = torch.zeros(16, backbone.feature_dim)
+    else:
+        images = torch.zeros(8, 3, backbone.image_size, backbone.image_size)
+    tail = backbone.new_tail()
+    tail(backbone.trunk(images))  # the first call is slower
+    start = time.perf_counter()
+    tokens = backbone.trunk(images)
+    middle = time.perf_counter()
+    many = tokens.repeat(TIMED_ROWS // len(tokens), *[1] * (tokens.ndim - 1))
+    tail(many)  # as many as in a training step: some of its work is the same for any number
+    trunk, last = middle - start, time.perf_counter() - middle
+    # Two branches, two views; forward and backward cost three times a forward.
+    each = trunk * (1 + effort.views) / len(images) + last * 12 * effort.epochs / len(many)
+    return (each + SORTING_SECONDS) * n_images

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from bacon_gcd.classes.assign import FloatArray, fits_nowhere
 from bacon_gcd.cluster import unit
-from bacon_gcd.discovery.folder import first_number
 from bacon_gcd.discovery.run_classes import Classes
 
 IntArray = npt.NDArray[np.int64]
@@ -26,8 +24,8 @@ MOST_COMPARED = 3000  # images of which all pairs are compared; a sample of more
 def with_labeled(classes: Classes, features: Tensor, names: Sequence[str]) -> Classes:
     """With a known class for each name that is new."""
     fresh = sorted({name for name in names if name} - {each.name for each in classes.found})
-    founders = [features[torch.tensor([name == each for each in names])] for name in fresh]
-    return classes.and_more(fresh, founders, known=True)
+    members = [features[torch.tensor([name == each for each in names])] for name in fresh]
+    return classes.with_known(fresh, members)
 
 
 def with_unfit(
@@ -48,18 +46,15 @@ def with_unfit(
     """
     unlabeled = np.array([not name for name in names], dtype=bool)
     rows = np.flatnonzero(unlabeled & fits_nowhere(features, classes.centroids, classes.limits))
-    home = (own @ classes.centroids.T).argmax(dim=1).numpy()
-    founders = groups_that_fit_nowhere(
+    nearest = (own @ classes.centroids.T).argmax(dim=1).numpy()
+    members = groups_that_fit_nowhere(
         features[torch.from_numpy(rows)],
         [contents[row] for row in rows.tolist()],
         classes,
-        reach=reach_of(own, home, len(classes.found)),
+        reach=reach_of(own, nearest, len(classes.found)),
         seed=seed,
     )
-    first = max(classes.next_novel, first_number(tuple(each.name for each in classes.found)))
-    numbers = range(first, first + len(founders))
-    grown = classes.and_more([f"novel_{n:03d}" for n in numbers], founders, known=False)
-    return dataclasses.replace(grown, next_novel=numbers.stop)
+    return classes.with_new(members)
 
 
 def groups_that_fit_nowhere(
@@ -67,8 +62,8 @@ def groups_that_fit_nowhere(
 ) -> list[Tensor]:
     """Rows of each class that images which fit nowhere make, the largest first. Ours.
 
-    Groups by average linkage, cut at `reach`. A group opens a class when it has three different
-    images and its middle, too, fits nowhere: the frayed edge of a class is not a class.
+    Groups by average linkage, cut at `reach`. A group makes a class when it has three different
+    images and its mean, too, fits nowhere: images at the border of a class are not a class.
     """
     rows = _some(len(features), seed)
     groups = [
@@ -77,10 +72,10 @@ def groups_that_fit_nowhere(
         if len({contents[row] for row in rows[group].tolist()}) >= MIN_IMAGES
     ]
     groups.sort(key=lambda group: (-len(group), int(group[0])))
-    founders = [features[torch.from_numpy(group)] for group in groups]
+    members = [features[torch.from_numpy(group)] for group in groups]
     return [
         rows
-        for rows in founders
+        for rows in members
         if fits_nowhere(unit(rows.mean(dim=0)[None]), classes.centroids, classes.limits).all()
     ]
 

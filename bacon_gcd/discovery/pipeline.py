@@ -2,125 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
-import html
 import json
-import re
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from bacon_gcd.backbone.weights import find as find_weights
-from bacon_gcd.classes.assign import sort_images
-from bacon_gcd.classes.calibration import hold_out
-from bacon_gcd.classes.centroids import settle
 from bacon_gcd.classes.map import project
 from bacon_gcd.classes.neighbors import nearest
-from bacon_gcd.classes.number import Range, count_classes
-from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError, choose
+from bacon_gcd.discovery.corrected import Corrected
 from bacon_gcd.discovery.duplicates import find_duplicates
-from bacon_gcd.discovery.folder import DiscoverRun
-from bacon_gcd.discovery.inputs import joined, tables_of, vectors_of
-from bacon_gcd.discovery.material import (
+from bacon_gcd.discovery.folder import FoundClass, unused_names
+from bacon_gcd.discovery.inputs import Inputs, read_inputs
+from bacon_gcd.discovery.learn import learn, short_plan
+from bacon_gcd.discovery.result import Discovery, Found
+from bacon_gcd.discovery.settings import (
     AUTO,
-    Effort,
-    Material,
-    better_backbone,
-    effort_for,
-    expected_seconds,
-    from_features,
-    from_images,
-    open_backbone,
-    pick_backbone,
+    DEFAULT_EFFORT,
+    EFFORTS,
+    DiscoverSettings,
+    Range,
+    Tell,
+    checked_threshold,
+    parse_classes,
+    silent,
 )
-from bacon_gcd.discovery.result import DiscoverSettings, Found, fresh_numbers, write_run
-from bacon_gcd.methods import build_method, recipe_for, settings_for
+from bacon_gcd.discovery.sorting import Answer
+from bacon_gcd.discovery.write import write_run
 from bacon_gcd.methods.base import Method, Task
+from bacon_gcd.model import CENTROID_METHOD, by_centroids
 from bacon_gcd.system.files import append_line, replacing_folder
-from bacon_gcd.system.text import command
-from bacon_gcd.training.loop import Silent, Trainer, TrainingData, TrainProbe
 
 IntArray = npt.NDArray[np.int64]
-Tell = Callable[[str], None]
-
-
-class Discovery:
-    """A finished discover run; shows itself in a notebook."""
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-
-    @cached_property
-    def run(self) -> DiscoverRun:
-        """The folder's contents as objects."""
-        return DiscoverRun.load(self.folder)
-
-    @property
-    def table(self) -> pa.Table:
-        """One row per image, as in predictions.parquet; `.to_pandas()` gives a data frame."""
-        return pq.read_table(self.folder / "predictions.parquet")
-
-    def report(self) -> Path:
-        """The page to look at."""
-        return self.folder / "report.html"
-
-    def export(self, to: str | Path, *, how: str = "copy", dry_run: bool = False) -> dict[str, Any]:
-        """Folders per class, as `bacon export` makes them."""
-        from bacon_gcd.discovery.export import export, plan_export, summary
-
-        plan = plan_export(self.run, how=how)
-        if dry_run:
-            return summary(plan, Path(to))
-        return export(plan, Path(to), roots=self.run.roots)
-
-    def facts(self) -> dict[str, Any]:
-        """The result in numbers."""
-        classes = {each.name: int(each.count) for each in self.run.classes}
-        return {
-            "images": len(self.run.rows),
-            "known": sum(each.known for each in self.run.classes),
-            "novel": sum(not each.known for each in self.run.classes),
-            "classes": classes,
-            "outliers": sum(row.outlier for row in self.run.rows),
-            "suspected": sum(row.suspected for row in self.run.rows),
-            "report": str(self.report()),
-        }
-
-    def text(self) -> str:
-        """The result in words, and what to do next."""
-        facts = self.facts()
-        sizes = ", ".join(f"{name} {count}" for name, count in facts["classes"].items())
-        return (
-            f"{facts['images']} images in {facts['known']} known and {facts['novel']} new "
-            f"classes: {sizes}\n"
-            f"{facts['outliers']} outliers, {facts['suspected']} suspected label errors\n"
-            f"Report: {facts['report']}\n"
-            f"Next: open it in a browser; correct it with: "
-            f"{command('bacon', 'review', self.folder)}; sort new images with: "
-            f"{command('bacon', 'predict', self.folder, 'IMAGES')}"
-        )
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(c.name)}</td><td>{'known' if c.known else 'novel'}</td>"
-            f"<td>{c.labeled}</td><td>{c.count:.0f}</td></tr>"
-            for c in self.run.classes
-        )
-        head = "<tr><th>class</th><th></th><th>labeled</th><th>images</th></tr>"
-        where = html.escape(str(self.report()))
-        return f"<p>{len(self.run.rows)} images; report: {where}</p><table>{head}{rows}</table>"
-
-    def __repr__(self) -> str:
-        return f"Discovery({str(self.folder)!r})"
 
 
 def discover(
@@ -132,7 +51,7 @@ def discover(
     classes: str | int = AUTO,
     threshold: float | None = None,
     backbone: str = AUTO,
-    effort: str = "normal",
+    effort: str = DEFAULT_EFFORT,
     seed: int = 0,
     workers: int = 2,
     tell: Tell | None = None,
@@ -157,125 +76,23 @@ def discover(
         classes=str(classes),
         threshold=checked_threshold(threshold),
         backbone=backbone,
-        effort=choose("effort", effort, ("quick", "normal", "thorough")),
+        effort=choose("effort", effort, EFFORTS),
         seed=seed,
     )
     allowed = parse_classes(asked.classes)
     with replacing_folder(Path(out)) as draft:
-        settings, material = gather(asked, workers=workers, tell=tell or silent)
-        found = find(settings, material, allowed, draft / "log.jsonl")
+        settings, inputs = read_inputs(asked, workers=workers, tell=tell or silent)
+        refuse_impossible(allowed, asked.classes, inputs.labels, n_known=len(inputs.known))
+        found = find(settings, inputs, allowed, draft / "log.jsonl")
         write_run(draft, settings, found)
     return Discovery(out)
 
 
-def silent(line: str) -> None:
-    """Nobody listens."""
-
-
-def parse_classes(text: str) -> Range | None:
-    """`auto` is None, `12` is (12, 12), `5-20` is (5, 20)."""
-    if text == AUTO:
-        return None
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not 1 <= low <= high:
-        raise UserError(f"--classes {text!r}: give auto, a number, or a range such as 5-20")
-    return low, high
-
-
-def checked_threshold(threshold: float | None) -> float | None:
-    """A share, or nothing."""
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise UserError(f"--threshold {threshold}: give a number from 0 (all known) to 1")
-    return None if threshold is None else float(threshold)  # numpy's would not be plain TOML
-
-
-def gather(
-    asked: DiscoverSettings, *, workers: int, tell: Tell
-) -> tuple[DiscoverSettings, Material]:
-    """Read the images, choose backbone and effort, say how long it takes, make the tokens."""
-    tables = tables_of(asked)
-    table = joined(tables)
-    for line in (table.summary(), *table.remarks):
-        tell(line)
-    effort = effort_for(asked.effort, len(table))
-    settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
-    if asked.features is not None:
-        material = from_features(table, vectors_of(asked, tables))
-        tell(_time(material.backbone, effort, len(table)))
-        return dataclasses.replace(settings, backbone="vectors", views=0), material
-    name = pick_backbone(asked.backbone)
-    backbone, tuned = open_backbone(name)
-    tell(_backbone_line(name, backbone.image_size))
-    tell(_time(backbone, effort, len(table)))
-    material = from_images(
-        table, backbone, tuned, views=effort.views, seed=asked.seed, workers=workers
-    )
-    size = backbone.image_size
-    return dataclasses.replace(settings, backbone=backbone.name, image_size=size), material
-
-
-def _backbone_line(name: str, image_size: int) -> str:
-    better = better_backbone(name)
-    hint = f"; a better one comes with: bacon weights get {better}" if better else ""
-    return f"backbone {name} at {image_size} px ({find_weights(name).trained_on}){hint}"
-
-
-def _time(backbone: Any, effort: Effort, n_images: int) -> str:
-    seconds = expected_seconds(backbone, effort, n_images)
-    shown = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{max(seconds, 1):.0f} s"
-    return f"{effort.views} views, {effort.epochs} epochs: about {shown}, less if seen before"
-
-
-def find(settings: DiscoverSettings, material: Material, allowed: Range | None, log: Path) -> Found:
-    """Count the classes, train if asked, sort every image."""
-    labels, seed, n_known = material.labels, settings.seed, len(material.known)
-    refuse_impossible(allowed, settings.classes, n_known, int((labels < 0).sum()))
-    frozen = material.frozen(seed)
-    number = count_classes(frozen, labels, seed=seed, allowed=allowed)
-    note = note_in(log)
-    note(kind="classes", estimate=number.estimate, interval=number.interval, **number.beside)
-    held = held_out(settings, material)
-    name = "bacon-s" if settings.epochs else "anchored-kmeans"
-    method = train(name, settings, material, np.where(held, -1, labels), number.estimate, log)
-    features = frozen
-    if settings.epochs:
-        features = unit(TrainProbe(material.tokens, labels, seed).run(method.features))
-    places = settle(features, labels, held, n_classes=number.estimate, seed=seed)
-    method.set_centroids(places.centroids, temperature=places.temperature)
-    plain = nearest(frozen)  # trained features have learned the labels, also the wrong ones
-    return Found(
-        material=material,
-        method=method,
-        name=name,
-        number=number,
-        features=features,
-        sorted=sort_images(
-            features,
-            labels,
-            places.centroids,
-            plain,
-            temperature=places.temperature,
-            threshold=settings.threshold,
-        ),
-        neighbors=nearest(features) if settings.epochs else plain,
-        xy=map_of(features, seed),
-        twins=find_duplicates(material.table, frozen, plain),
-        reliability=places.reliability,
-        novel=fresh_numbers(material.known, number.estimate - n_known),
-    )
-
-
-def held_out(settings: DiscoverSettings, material: Material) -> npt.NDArray[np.bool_]:
-    """(N,) labels to measure with; training must not see them, so it gives up fewer."""
-    few = 5 if settings.epochs else 2
-    return hold_out(material.labels, material.table.groups, min_labels=few, seed=settings.seed)
-
-
-def refuse_impossible(allowed: Range | None, given: str, n_known: int, n_unlabeled: int) -> None:
-    """A number of classes that labels and images leave no room for is a mistake."""
+def refuse_impossible(allowed: Range | None, given: str, labels: IntArray, *, n_known: int) -> None:
+    """Refuse a number of classes that the labels and images cannot make."""
     if allowed is None:
         return
+    n_unlabeled = int((labels < 0).sum())
     if allowed[1] < n_known:
         raise UserError(f"--classes {given}: the labels name {n_known} classes already")
     if allowed[0] > n_known + n_unlabeled:
@@ -285,42 +102,78 @@ def refuse_impossible(allowed: Range | None, given: str, n_known: int, n_unlabel
         )
 
 
-def train(
-    name: str,
+def find(
     settings: DiscoverSettings,
-    material: Material,
-    labels: IntArray,
-    n_classes: int,
+    inputs: Inputs,
+    allowed: Range | None,
     log: Path,
-) -> Method:
-    """The method after its epochs; anchored k-means has none."""
-    n_known = len(material.known)
-    changes = {"projector_width": 0, "interval": 20} if settings.epochs else {}
-    own = settings_for(name, changes=changes)
-    asked: dict[str, Any] = {"epochs": settings.epochs, "batch_size": 128, "learning_rate": 0.01}
-    if not 0 < int((labels >= 0).sum()) < len(labels):
-        asked["sampler"] = "proportional"  # there are no two halves to draw from
-    recipe = recipe_for(name, changes=asked)
-    counts = np.bincount(labels[labels >= 0], minlength=n_known)
-    task = Task(n_classes, n_known, tuple(counts.tolist()), len(labels), recipe.epochs)
-    with torch.random.fork_rng():
-        torch.manual_seed(settings.seed)
-        method = build_method(name, task, material.backbone, own)
-    data = TrainingData(material.tokens, labels)
-    trainer = Trainer(method, data, recipe, seed=settings.seed, recorder=_EpochLog(log))
-    if not trainer.run():
-        raise KeyboardInterrupt
-    return method.eval()
+    corrections: Corrected | None = None,
+) -> Found:
+    """Count the classes, train if asked, sort every image; under corrections where there are any.
+
+    With corrections, the labels of `inputs` are the classes of all images that are certain.
+    """
+    learned = learn(
+        inputs.samples,
+        short_plan(settings.epochs),
+        allowed=allowed,
+        threshold=settings.threshold,
+        seed=settings.seed,
+        constraints=corrections,
+        note=note_in(log),
+    )
+    answer, features = learned.answer, learned.features
+    left, near = answer.corrections, learned.frozen_neighbors
+    shown = inputs if left is None else shown_inputs(inputs, left)
+    classes = first_classes(inputs.known, answer.n_classes) if left is None else left.classes
+    return Found(
+        inputs=shown,
+        method=kept_method(learned.method, shown, answer),
+        name=learned.name if left is None else CENTROID_METHOD,
+        classes=classes,
+        next_id=len(classes) if left is None else left.next_id,
+        number=answer.number,
+        features=features,
+        images=answer.images,
+        neighbors=nearest(features) if settings.epochs else near,
+        xy=map_of(features, settings.seed),
+        duplicates=find_duplicates(inputs.table, learned.frozen, near),
+        reliability=answer.reliability,
+        certain=None if left is None else left.certain,
+    )
 
 
-class _EpochLog(Silent):
-    """The terms of each epoch, for the report's curves."""
+def first_classes(known: tuple[str, ...], n_classes: int) -> tuple[FoundClass, ...]:
+    """The classes of a new run: known ones by name, and new ones behind them."""
+    classes = tuple(FoundClass(number, name, known=True) for number, name in enumerate(known))
+    names = unused_names(classes, len(known), n_classes - len(known))
+    new = (FoundClass(number, name, known=False) for number, name in enumerate(names, len(known)))
+    return (*classes, *new)
 
-    def __init__(self, log: Path) -> None:
-        self.note = note_in(log)
 
-    def after_epoch(self, trainer: Trainer, means: Mapping[str, float], seconds: float) -> None:
-        self.note(kind="epoch", epoch=trainer.position.epoch, terms=dict(means))
+def shown_inputs(inputs: Inputs, left: Corrected) -> Inputs:
+    """The images as a corrected result shows them: confirmed images make no class known."""
+    return replace(
+        inputs,
+        labels=np.where(left.labeled, left.class_ids, -1),
+        known=tuple(each.name for each in left.classes if each.known),
+    )
+
+
+def kept_method(method: Method, inputs: Inputs, answer: Answer) -> Method:
+    """The method with the answer's centroids; its features alone where corrections decided."""
+    if answer.corrections is not None:
+        method = centroid_method(method, inputs, len(answer.centroids))
+    method.set_centroids(answer.centroids, temperature=answer.temperature)
+    return method
+
+
+def centroid_method(method: Method, inputs: Inputs, n_classes: int) -> Method:
+    """The features of a method for another number of classes, which centroids tell apart."""
+    n_known = len(inputs.known)
+    labels = np.where(inputs.labels < n_known, inputs.labels, -1)
+    task = Task.from_labels(labels, n_classes=n_classes, n_known=n_known, n_epochs=0)
+    return by_centroids(method, inputs.backbone, task)
 
 
 def note_in(log: Path) -> Callable[..., None]:
@@ -333,7 +186,7 @@ def note_in(log: Path) -> Callable[..., None]:
 
 
 def map_of(features: Tensor, seed: int) -> npt.NDArray[np.float32]:
-    """(N, 2) places; images that all look the same lie on one point."""
+    """(N, 2) positions on the map; images that all look the same lie on one point."""
     if float(features.std(dim=0).max()) < 1e-6:
         return np.zeros((len(features), 2), dtype=np.float32)
     with torch.random.fork_rng():

@@ -12,7 +12,7 @@ from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.model import load_model, tokens_for
 
-COLUMNS = ("file_name", "class", "known", "confidence", "outlier")
+COLUMNS = ("file_name", "class", "known", "confidence", "known_probability", "outlier")
 
 
 def predict(
@@ -22,7 +22,7 @@ def predict(
     features: str | Path | None = None,
     workers: int = 2,
 ) -> list[dict[str, Any]]:
-    """One entry per image: file_name, class, known, confidence and outlier.
+    """One entry per image, with the values of COLUMNS.
 
     `outlier` is None for a model that was stored without the radii of its classes.
 
@@ -40,6 +40,7 @@ def predict(
             "class": now[name].name if name in now else name,
             "known": now[name].known if name in now else bool(found.known[row]),
             "confidence": round(float(found.confidence[row]), 4),
+            "known_probability": round(float(found.known_probability[row]), 4),
             "outlier": None if found.outlier is None else bool(found.outlier[row]),
         }
         for row, name in enumerate(found.names)
@@ -57,12 +58,12 @@ def names_now(run: Path) -> Mapping[str, FoundClass]:
     before = DiscoverRun.load(run)
     rows, classes, *_ = corrected(before)
     now = {each.id: each for each in classes}
-    place = {each.name: each for each in classes}
+    by_name = {each.name: each for each in classes}
     moved: dict[str, Counter[str]] = {each.name: Counter() for each in before.classes}
     for old, new in zip(before.rows, rows, strict=True):
         moved[old.class_name][new.class_name] += 1
     left = {c.name: c for c in before.classes if c.id in now or moved[c.name]}
     return {
-        name: now.get(each.id) or place[moved[name].most_common(1)[0][0]]
+        name: now.get(each.id) or by_name[moved[name].most_common(1)[0][0]]
         for name, each in left.items()
     }

@@ -10,37 +10,34 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bacon_gcd.backbone.bank import ReadyTokens
 from bacon_gcd.classes.assign import Sorted, choose_side, sort_images, suspects
-from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
-from bacon_gcd.classes.centroids import Places, better_way
-from bacon_gcd.classes.number import ClassNumber
 from bacon_gcd.classes.tree import ClassTree, read_tree
 from bacon_gcd.cluster import unit
-from bacon_gcd.config import UserError, settings_from
+from bacon_gcd.config import UserError
 from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.constraints import Constraints
-from bacon_gcd.discovery.duplicates import Twins
-from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
-from bacon_gcd.discovery.inputs import images_of, refuse_changed
-from bacon_gcd.discovery.material import Material
-from bacon_gcd.discovery.pipeline import (
-    Discovery,
+from bacon_gcd.discovery.duplicates import Duplicates
+from bacon_gcd.discovery.edits import edits_path, read_lines, undone_lines
+from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, unused_names
+from bacon_gcd.discovery.inputs import Inputs, images_of
+from bacon_gcd.discovery.pipeline import centroid_method
+from bacon_gcd.discovery.result import Discovery, Found
+from bacon_gcd.discovery.settings import (
+    DiscoverSettings,
     checked_threshold,
-    held_out,
     parse_classes,
+    settings_of,
 )
-from bacon_gcd.discovery.result import DiscoverSettings, Found, write_run
-from bacon_gcd.methods import build_method, settings_for
-from bacon_gcd.methods.base import Method, Task
-from bacon_gcd.model import Model, load_model
+from bacon_gcd.discovery.write import write_run
+from bacon_gcd.model import CENTROID_METHOD, Model, load_model
 from bacon_gcd.system.files import replacing_folder
 from bacon_gcd.system.text import command
 
 IntArray = npt.NDArray[np.int64]
-UNTRAINED = "anchored-kmeans"
+BoolArray = npt.NDArray[np.bool_]
 
 
 def recut(
@@ -53,23 +50,26 @@ def recut(
     """Sort the images of a run into another number of classes, or by another threshold, or both.
 
     Fewer classes are whole classes joined, more are classes split, along the tree of the run; names
-    and ids stay, and new classes get numbers that were never used. With a threshold, images that
-    come to lie on the other side go to the likeliest class there; all others stay.
+    and ids stay, and new classes get ids that were never used. With a threshold, images that come
+    to lie on the other side go to the likeliest class there; all others stay.
     """
     before = DiscoverRun.load(run)
     if classes is None and threshold is None:
         raise UserError(f"to cut {run} again, give --classes N or --threshold T")
     refuse_corrected(before)
+    next_id = corrected(before).next_id
     n_classes = len(before.classes) if classes is None else one_number(classes, run)
-    settings = settings_from(DiscoverSettings, before.config, where=str(before.folder))
-    settings = dataclasses.replace(
-        settings, classes=str(n_classes), recut=str(before.folder), refit=None, update=None
+    changes = {} if threshold is None else {"threshold": checked_threshold(threshold)}
+    settings = settings_of(
+        before.config,
+        str(before.folder),
+        classes=str(n_classes),
+        recut=str(before.folder),
+        **changes,
     )
-    if threshold is not None:
-        settings = dataclasses.replace(settings, threshold=checked_threshold(threshold))
     with replacing_folder(Path(out)) as draft:
         shutil.copyfile(before.folder / "log.jsonl", draft / "log.jsonl")
-        found = sort_again(before, settings, n_classes, move=threshold is not None)
+        found = sort_again(before, settings, n_classes, next_id, move=threshold is not None)
         write_run(draft, settings, found)
         if (said := Constraints.read(before.folder)) != Constraints():
             said.write(draft)
@@ -85,9 +85,12 @@ def one_number(classes: str | int, run: str | Path) -> int:
 
 
 def refuse_corrected(before: DiscoverRun) -> None:
-    """Corrections that are not learned yet would be lost: the tree knows nothing of them."""
-    applied = corrected(before)
-    if (applied.rows, applied.classes) != (before.rows, before.classes):
+    """Refuse corrections that are not learned yet: the tree knows nothing of them."""
+    lines = read_lines(edits_path(before.folder))
+    undone, _ = undone_lines(lines)
+    if any(
+        each.edit and each.edit["kind"] != "undo" and each.number not in undone for each in lines
+    ):
         raise UserError(
             f"{before.folder}: has corrections; learn them first with: "
             f"{command('bacon', 'discover', '--refit', before.folder, '-o', 'NEW')}"
@@ -95,53 +98,76 @@ def refuse_corrected(before: DiscoverRun) -> None:
 
 
 def sort_again(
-    before: DiscoverRun, settings: DiscoverSettings, n_classes: int, *, move: bool
+    before: DiscoverRun, settings: DiscoverSettings, n_classes: int, next_id: int, *, move: bool
 ) -> Found:
-    """The stored features, neighbors and places on the map under other classes.
+    """The stored features, neighbors and map positions under other classes.
 
     move: part known and novel by the threshold of the settings first.
     """
-    n_rows, n_before = len(before.rows), len(before.classes)
-    tree = read_tree(before.folder / "tree.json", n_rows=n_rows, n_classes=n_before)
-    tree.hearts(n_classes)  # an impossible number is told before anything is loaded
+    tree = tree_of(before)
+    tree.cores(n_classes)  # an impossible number is told before anything is loaded
     model = load_model(before.folder / "model")
-    material = material_of(before, settings, model)
-    features, centroids = torch.from_numpy(np.array(before.features)), model.method.centroids
-    confirmed = Constraints.read(before.folder).confirmed
-    certain = np.array([row.labeled or row.file_name in confirmed for row in before.rows])
+    inputs = inputs_of(before, settings, model)
+    features = torch.from_numpy(np.array(before.features))
+    certain = certain_rows(before)
     if move:
-        shares = probabilities(features, centroids)
-        sides = choose_side(shares, len(material.known), settings.threshold)
+        shares = probabilities(features, model.centroids, model.temperature)
+        sides = choose_side(shares, len(inputs.known), settings.threshold)
         tree = with_moved(tree, features, np.where(certain, -1, sides), before=before.classes)
-    hearts = class_hearts(tree, n_classes, n_before=n_before)
-    cut = tree.renumbered(hearts)
-    class_ids = cut.cut(n_classes)
-    labels = np.where(material.labels >= 0, class_ids, -1).astype(np.int64)
-    material = dataclasses.replace(material, labels=labels)
-    held = held_out(settings, material)
-    _, reliability = better_way(features, labels, held, n_classes=n_classes, seed=settings.seed)
-    places = Places(centroids_of(features, unit(centroids), tree, hearts), reliability)
-    method = untrained(model, material, n_classes)
-    method.set_centroids(places.centroids, temperature=places.temperature)
+    cores = class_cores(tree, n_classes, n_before=len(before.classes))
+    cut = tree.renumbered(cores)
+    centroids = centroids_of(features, model.centroids, tree, cores)
+    return cut_run(before, inputs, model, cut, centroids, features, certain, cores, next_id)
+
+
+def cut_run(
+    before: DiscoverRun,
+    inputs: Inputs,
+    model: Model,
+    cut: ClassTree,
+    centroids: Tensor,
+    features: Tensor,
+    certain: BoolArray,
+    cores: IntArray,
+    next_id: int,
+) -> Found:
+    """Everything that the folder of the cut run holds."""
+    class_ids = cut.cut(len(cores))
+    labels = np.where(inputs.labels >= 0, class_ids, -1).astype(np.int64)
+    inputs = dataclasses.replace(inputs, labels=labels)
     neighbors = neighbors_of(before)
+    method = centroid_method(model.method, inputs, len(cores))
+    method.set_centroids(centroids, temperature=model.temperature)
     return Found(
-        material=material,
+        inputs=inputs,
         method=method,
-        name=UNTRAINED,
-        number=ClassNumber(n_classes, (n_classes, n_classes), {}),
+        name=CENTROID_METHOD,
+        classes=cut_classes(before, cores, next_id),
+        next_id=next_id + int((cores >= len(before.classes)).sum()),
         features=features,
-        sorted=sorted_as(class_ids, features, material, places, neighbors),
+        images=sorted_as(class_ids, features, inputs, centroids, neighbors, model.temperature),
         neighbors=neighbors,
         xy=np.array([[row.x, row.y] for row in before.rows], dtype=np.float32),
-        twins=twins_of(before),
-        reliability=places.reliability,
-        novel=(),
-        next_novel=before.next_novel + int((hearts >= n_before).sum()),
-        kept=kept_classes(before, hearts),
+        duplicates=duplicates_of(before),
         tree=cut,
         certain=certain,
         given=tuple(row.label for row in before.rows),
     )
+
+
+# What a finished run holds
+
+
+def tree_of(before: DiscoverRun) -> ClassTree:
+    """The coarser and finer cuts of the run."""
+    n_rows, n_classes = len(before.rows), len(before.classes)
+    return read_tree(before.folder / "tree.json", n_rows=n_rows, n_classes=n_classes)
+
+
+def certain_rows(before: DiscoverRun) -> BoolArray:
+    """(N,) rows that never leave their class: with a label, or confirmed by a person."""
+    confirmed = Constraints.read(before.folder).confirmed
+    return np.array([row.labeled or row.file_name in confirmed for row in before.rows])
 
 
 def neighbors_of(before: DiscoverRun) -> IntArray:
@@ -150,28 +176,32 @@ def neighbors_of(before: DiscoverRun) -> IntArray:
     return np.array([[row_of[name] for name in row.neighbors] for row in before.rows])
 
 
-def twins_of(before: DiscoverRun) -> list[Twins]:
+def duplicates_of(before: DiscoverRun) -> list[Duplicates]:
     """The duplicates that the run lists."""
     row_of = {row.file_name: number for number, row in enumerate(before.rows)}
     stored = before.listed_duplicates()
-    return [Twins(t["kind"], tuple(row_of[name] for name in t["files"])) for t in stored]
+    return [Duplicates(t["kind"], tuple(row_of[name] for name in t["files"])) for t in stored]
 
 
-def material_of(before: DiscoverRun, settings: DiscoverSettings, model: Model) -> Material:
-    """The images of the run, which must still be what they were; labels are places of classes."""
-    table = images_of(settings)
-    refuse_changed(before, table)
-    place = {each.name: number for number, each in enumerate(before.classes)}
-    held = [place[row.class_name] if row.labeled else -1 for row in before.rows]
+def inputs_of(before: DiscoverRun, settings: DiscoverSettings, model: Model) -> Inputs:
+    """The images of the run, which must still be what they were; labels are classes of the run."""
+    table = images_of(before, settings)
+    position = {each.name: number for number, each in enumerate(before.classes)}
+    labels = [position[row.class_name] if row.labeled else -1 for row in before.rows]
     names = tuple(each.name for each in before.classes if each.known)
     tuned = str(model.facts["backbone"]["tuned"])
     tokens = ReadyTokens(np.array(before.features))
-    return Material(table, np.array(held, dtype=np.int64), names, model.backbone, tuned, tokens)
+    return Inputs(table, np.array(labels, dtype=np.int64), names, model.backbone, tuned, tokens)
 
 
-def probabilities(features: Tensor, centroids: Tensor) -> npt.NDArray[np.float32]:
-    """(N, C) as the model tells them; the length of its centroids is how sure it is."""
-    return (features @ centroids.T / CENTROID_TEMPERATURE).softmax(dim=1).numpy()
+# Other classes
+
+
+def probabilities(
+    features: Tensor, centroids: Tensor, temperature: float
+) -> npt.NDArray[np.float32]:
+    """(N, C) as the model tells them."""
+    return (features @ centroids.T / temperature).softmax(dim=1).numpy()
 
 
 def with_moved(
@@ -182,10 +212,10 @@ def with_moved(
     sides: (N,) class of each image under the threshold, -1 = it stays.
     """
     known = np.array([each.known for each in before])
-    hearts = tree.hearts(len(before))
-    moving = np.flatnonzero((sides >= 0) & (known[sides] != known[hearts[tree.members]]))
+    cores = tree.cores(len(before))
+    moving = np.flatnonzero((sides >= 0) & (known[sides] != known[cores[tree.members]]))
     cosines = (features[moving] @ unit(part_means(features, tree.members, tree.n_parts)).T).numpy()
-    inside = hearts[None] == sides[moving, None]
+    inside = cores[None] == sides[moving, None]
     members = tree.members.copy()
     members[moving] = np.where(inside, cosines, -np.inf).argmax(axis=1)
     return dataclasses.replace(tree, members=members)
@@ -198,41 +228,41 @@ def part_means(features: Tensor, members: IntArray, n_parts: int) -> Tensor:
     return total.index_add_(0, torch.from_numpy(members), features) / sizes[:, None]
 
 
-def class_hearts(tree: ClassTree, n_classes: int, *, n_before: int) -> IntArray:
-    """(C,) the heart of each class: those there were in their order, then new ones by size."""
-    hearts = np.unique(tree.hearts(n_classes))
+def class_cores(tree: ClassTree, n_classes: int, *, n_before: int) -> IntArray:
+    """(C,) the core part of each class: those there were in their order, then new ones by size."""
+    cores = np.unique(tree.cores(n_classes))
     sizes = np.bincount(tree.cut(n_classes), minlength=tree.n_parts)
-    new = hearts[hearts >= n_before]
-    return np.concatenate([hearts[hearts < n_before], new[np.argsort(-sizes[new], kind="stable")]])
+    new = cores[cores >= n_before]
+    return np.concatenate([cores[cores < n_before], new[np.argsort(-sizes[new], kind="stable")]])
 
 
-def centroids_of(features: Tensor, centroids: Tensor, tree: ClassTree, hearts: IntArray) -> Tensor:
+def centroids_of(features: Tensor, centroids: Tensor, tree: ClassTree, cores: IntArray) -> Tensor:
     """(C, D) unit rows: a class of the same parts stays where it is, others are the mean of theirs.
 
     centroids: (C before, D) unit rows.
     """
-    was, now = tree.hearts(len(centroids)), tree.hearts(len(hearts))
-    means = unit(part_means(features, tree.cut(len(hearts)), tree.n_parts))
-    same = [np.array_equal(was == heart, now == heart) for heart in hearts]
+    was, now = tree.cores(len(centroids)), tree.cores(len(cores))
+    means = unit(part_means(features, tree.cut(len(cores)), tree.n_parts))
+    same = [np.array_equal(was == core, now == core) for core in cores]
     return torch.stack(
-        [centroids[h] if kept else means[h] for h, kept in zip(hearts, same, strict=True)]
+        [centroids[c] if kept else means[c] for c, kept in zip(cores, same, strict=True)]
     )
 
 
 def sorted_as(
-    class_ids: IntArray, features: Tensor, material: Material, places: Places, neighbors: IntArray
+    class_ids: IntArray,
+    features: Tensor,
+    inputs: Inputs,
+    centroids: Tensor,
+    neighbors: IntArray,
+    temperature: float,
 ) -> Sorted:
     """Every image in the class it is told to be in, and as sure of it as the model is."""
-    labels = material.labels
+    labels, n_known = inputs.labels, len(inputs.known)
     found = sort_images(
-        features,
-        labels,
-        places.centroids,
-        neighbors,
-        temperature=places.temperature,
-        n_known=len(material.known),
+        features, labels, centroids, neighbors, temperature=temperature, n_known=n_known
     )
-    shares = probabilities(features, places.sharpened())
+    shares = probabilities(features, centroids, temperature)
     sure = shares[np.arange(len(labels)), class_ids].astype(np.float64)
     return dataclasses.replace(
         found,
@@ -242,24 +272,9 @@ def sorted_as(
     )
 
 
-def kept_classes(before: DiscoverRun, hearts: IntArray) -> tuple[FoundClass, ...]:
-    """The class of each heart: the one there was, or a new one with an unused id and number."""
-    first_id = max(before.unused_id, Constraints.read(before.folder).next_id)
+def cut_classes(before: DiscoverRun, cores: IntArray, next_id: int) -> tuple[FoundClass, ...]:
+    """The class of each core part: the one there was, or a new one with an unused id and name."""
     n_before = len(before.classes)
-    new = (
-        FoundClass(first_id + n, f"novel_{before.next_novel + n:03d}", known=False)
-        for n in range(len(hearts))
-    )
-    return tuple(before.classes[h] if h < n_before else next(new) for h in hearts)
-
-
-def untrained(model: Model, material: Material, n_classes: int) -> Method:
-    """The model's features with room for another number of centroids."""
-    labels, n_known = material.labels, len(material.known)
-    counts = np.bincount(labels[(labels >= 0) & (labels < n_known)], minlength=n_known)
-    task = Task(n_classes, n_known, tuple(counts.tolist()), len(labels), 0)
-    method = build_method(UNTRAINED, task, model.backbone, settings_for(UNTRAINED, changes={}))
-    tail = model.method.get_submodule("tail" if hasattr(model.method, "tail") else "contrast_tail")
-    own: nn.Module = method.get_submodule("tail")
-    own.load_state_dict(tail.state_dict())
-    return method.eval()
+    names = unused_names(before.classes, next_id, int((cores >= n_before).sum()))
+    new = (FoundClass(next_id + n, name, known=False) for n, name in enumerate(names))
+    return tuple(before.classes[c] if c < n_before else next(new) for c in cores)

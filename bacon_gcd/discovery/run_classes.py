@@ -21,9 +21,9 @@ from bacon_gcd.classes.assign import (
     probability_known,
 )
 from bacon_gcd.cluster import unit
+from bacon_gcd.discovery.corrected import known_first
 from bacon_gcd.discovery.edited import Applied
-from bacon_gcd.discovery.edits import edits_path, novel_number, read_edits
-from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, Prediction, first_number
+from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, Prediction, unused_names
 from bacon_gcd.model import Model
 
 IntArray = npt.NDArray[np.int64]
@@ -31,7 +31,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Arrived:
-    """One entry per new image, as in `sorting.Sorted`."""
+    """One entry per new image, as in `classes.assign.Sorted`."""
 
     class_ids: IntArray
     confidence: FloatArray
@@ -47,11 +47,11 @@ class Classes:
     centroids: Tensor
     """(C, D) unit rows."""
     limits: FloatArray
-    """(C,) radii, see `sorting.radii`."""
+    """(C,) radii, see `classes.assign.radii`."""
     temperature: float
     threshold: float | None
     next_id: int
-    next_novel: int
+    """The first id that no class has or had."""
 
     @cached_property
     def known(self) -> tuple[str, ...]:
@@ -59,12 +59,12 @@ class Classes:
         return tuple(each.name for each in self.found if each.known)
 
     @cached_property
-    def _place(self) -> dict[str, int]:
+    def _position(self) -> dict[str, int]:
         return {each.name: number for number, each in enumerate(self.found)}
 
     def positions(self, names: Sequence[str]) -> IntArray:
         """(n,) the class of each name, -1 for one that is not there."""
-        return np.array([self._place.get(name, -1) for name in names], dtype=np.int64)
+        return np.array([self._position.get(name, -1) for name in names], dtype=np.int64)
 
     def labels(self, rows: Sequence[Prediction]) -> IntArray:
         """(N,) the class of each labeled row, -1 = unlabeled."""
@@ -76,31 +76,40 @@ class Classes:
         probabilities = (cosines / self.temperature).softmax(dim=1).numpy()
         chosen = choose_side(probabilities, len(self.known), self.threshold)
         class_ids = np.where(labels >= 0, labels, chosen)
-        home = np.where(labels >= 0, labels, cosines.argmax(dim=1).numpy())
+        nearest = np.where(labels >= 0, labels, cosines.argmax(dim=1).numpy())
         sure = probabilities[np.arange(len(labels)), class_ids].astype(np.float64)
         return Arrived(
             class_ids,
             np.where(labels >= 0, 1.0, sure),
             np.where(labels >= 0, 1.0, probability_known(probabilities, len(self.known))),
-            distances(cosines, home) > self.limits[home],
+            distances(cosines, nearest) > self.limits[nearest],
         )
 
-    def and_more(self, names: Sequence[str], founders: Sequence[Tensor], *, known: bool) -> Classes:
-        """With a class for each group of founders: known behind the known, novel at the end.
+    def with_known(self, names: Sequence[str], members: Sequence[Tensor]) -> Classes:
+        """With a known class of each name. members: for each name (n, D) unit rows."""
+        new = [FoundClass(self.next_id + n, name, known=True) for n, name in enumerate(names)]
+        return self._with_classes(new, members, at=len(self.known))
 
-        It lies in the middle of its founders and holds them all, and its radius is at least what is
+    def with_new(self, members: Sequence[Tensor]) -> Classes:
+        """With a new class for each group of (n, D) unit rows."""
+        names = unused_names(self.found, self.next_id, len(members))
+        new = [FoundClass(self.next_id + n, name, known=False) for n, name in enumerate(names)]
+        return self._with_classes(new, members, at=len(self.found))
+
+    def _with_classes(
+        self, new: Sequence[FoundClass], members: Sequence[Tensor], *, at: int
+    ) -> Classes:
+        """With these classes at a position.
+
+        A class is centered in its members and holds them all, and its radius is at least what is
         typical for the other classes.
-
-        founders: for each name (n, D) unit rows.
         """
-        if not names:
+        if not new:
             return self
-        middles = unit(torch.stack([rows.mean(dim=0) for rows in founders]))
+        middles = unit(torch.stack([rows.mean(dim=0) for rows in members]))
         farthest = [
-            float((1 - rows @ middle).max()) for rows, middle in zip(founders, middles, strict=True)
+            float((1 - rows @ middle).max()) for rows, middle in zip(members, middles, strict=True)
         ]
-        new = [FoundClass(self.next_id + n, name, known) for n, name in enumerate(names)]
-        at = len(self.known) if known else len(self.found)
         return dataclasses.replace(
             self,
             found=(*self.found[:at], *new, *self.found[at:]),
@@ -121,24 +130,15 @@ def classes_of(before: DiscoverRun, applied: Applied, features: Tensor, model: M
     used = {row.class_name for row in applied.rows}
     there = {each.id for each in before.classes}
     kept = (each for each in applied.classes if each.name in used or each.id in there)
-    found = tuple(sorted(kept, key=lambda each: not each.known))
-    place = {each.name: number for number, each in enumerate(found)}
-    now = np.array([place[row.class_name] for row in applied.rows], dtype=np.int64)
+    found = known_first(before, kept)
+    position = {each.name: number for number, each in enumerate(found)}
+    now = np.array([position[row.class_name] for row in applied.rows], dtype=np.int64)
     centroids, stays = _centroids(before, found, now, features, model)
     limits = model.radii
     if limits is None or not stays:
         limits = class_radii(features, now, centroids)
-    names = tuple(each.name for each in (*before.classes, *found))
-    edits = read_edits(edits_path(before.folder))
-    return Classes(
-        found,
-        centroids,
-        limits,
-        float(model.method.temperature),
-        model.threshold,
-        applied.next_id,
-        max(novel_number(edits, start=before.next_novel), first_number(names)),
-    )
+    told = (model.temperature, model.threshold, applied.next_id)
+    return Classes(found, centroids, limits, *told)
 
 
 def _centroids(
@@ -158,7 +158,7 @@ def _centroids(
         members = now == number
         same = each.id in at and bool((members == (was == at[each.id])).all())
         if same or not members.any():
-            centroids.append(model.method.centroids[at[each.id]])
+            centroids.append(model.centroids[at[each.id]])
         else:
             centroids.append(features[torch.from_numpy(members)].mean(dim=0))
         stays = stays and same and at[each.id] == number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,6 @@ from torch import Tensor
 from bacon_gcd.backbone.bank import ReadyTokens
 from bacon_gcd.classes.assign import Sorted, suspects
 from bacon_gcd.classes.neighbors import exact_neighbors, nearest
-from bacon_gcd.classes.number import ClassNumber
-from bacon_gcd.config import settings_from
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
 from bacon_gcd.discovery.apply import corrected
@@ -24,17 +23,19 @@ from bacon_gcd.discovery.constraints import Constraints
 from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.edited import Applied
 from bacon_gcd.discovery.folder import DiscoverRun
-from bacon_gcd.discovery.material import Material
+from bacon_gcd.discovery.inputs import Inputs
 from bacon_gcd.discovery.new_classes import with_labeled, with_unfit
-from bacon_gcd.discovery.pipeline import Discovery, Tell, silent
-from bacon_gcd.discovery.recut import UNTRAINED, material_of, twins_of, untrained
-from bacon_gcd.discovery.result import DiscoverSettings, Found, write_run
+from bacon_gcd.discovery.pipeline import centroid_method
+from bacon_gcd.discovery.recut import duplicates_of, inputs_of
+from bacon_gcd.discovery.result import Discovery, Found
 from bacon_gcd.discovery.run_classes import Classes, classes_of
-from bacon_gcd.model import Model, load_model, tokens_for
+from bacon_gcd.discovery.settings import DiscoverSettings, Tell, settings_of, silent
+from bacon_gcd.discovery.write import write_run
+from bacon_gcd.model import CENTROID_METHOD, Model, load_model, tokens_for
 from bacon_gcd.system.files import replacing_folder
 
 IntArray = npt.NDArray[np.int64]
-PLACED_BY = 3  # images of the run near which a new one is put on the map
+MAPPED_BY = 3  # images of the run between which a new one is put on the map
 
 
 def update(
@@ -68,8 +69,9 @@ def update(
         write_run(draft, settings, found)
         if applied.constraints != Constraints():
             applied.constraints.write(draft)
-        opened = len(found.kept) - len(applied.classes)
-        (tell or silent)(f"{len(table)} images added to {len(before.rows)}, {opened} new classes")
+        was = {each.id for each in applied.classes}
+        n_new = sum(each.id not in was for each in found.classes)
+        (tell or silent)(f"{len(table)} images added to {len(before.rows)}, {n_new} new classes")
     return Discovery(out)
 
 
@@ -80,18 +82,14 @@ def with_source(
     features: str | Path | None,
 ) -> tuple[DiscoverSettings, str]:
     """The run's settings with one more source, and the key that its images' ids begin with."""
-    settings = settings_from(DiscoverSettings, before.config, where=str(before.folder))
     given = {"source": images, "labels": labels, "features": features}
     paths = {what: str(Path(path).absolute()) for what, path in given.items() if path is not None}
     taken = {row.file_name.partition("/")[0] for row in before.rows} | set(before.added)
-    number = len(before.added) + 1
-    while f"added-{number}" in taken:
-        number += 1
-    key = f"added-{number}"
-    added = {**(settings.added or {}), key: paths}
+    numbers = count(len(before.added) + 1)
+    key = next(name for n in numbers if (name := f"added-{n}") not in taken)
+    added = {**before.config.get("added", {}), key: paths}
     folder = str(before.folder)
-    changed = dataclasses.replace(settings, recut=None, refit=None, update=folder, added=added)
-    return changed, key
+    return settings_of(before.config, folder, update=folder, added=added), key
 
 
 def grow(
@@ -106,7 +104,7 @@ def grow(
     """The run with the images of the table, N of its own and n new ones."""
     model = load_model(before.folder / "model")
     was = dataclasses.replace(settings, added=before.config.get("added"))
-    old = material_of(before, was, model)
+    old = inputs_of(before, was, model)
     tokens = tokens_for(
         model.backbone, table, (settings.added or {})[key].get("features"), workers=workers
     )
@@ -116,7 +114,7 @@ def grow(
     names = class_names_of(table, applied)
     classes = with_labeled(classes, new, names)
     classes = with_unfit(classes, new, names, table.contents, own, seed=settings.seed)
-    material = Material(
+    inputs = Inputs(
         join({"": old.table, key: table}),
         np.concatenate([classes.labels(applied.rows), classes.positions(names)]),
         classes.known,
@@ -124,7 +122,7 @@ def grow(
         old.tuned,
         ReadyTokens(torch.cat([own, new]).numpy()),
     )
-    return written_up(before, applied, model, classes, material, own, new)
+    return grown(before, applied, model, classes, inputs, own, new)
 
 
 def class_names_of(table: ImageTable, applied: Applied) -> list[str]:
@@ -142,43 +140,37 @@ def class_names_of(table: ImageTable, applied: Applied) -> list[str]:
     return [now.get(label, label) for label in given]
 
 
-def written_up(
+def grown(
     before: DiscoverRun,
     applied: Applied,
     model: Model,
     classes: Classes,
-    material: Material,
+    inputs: Inputs,
     own: Tensor,
     new: Tensor,
 ) -> Found:
     """Everything that the folder of the grown run holds. own, new: (N, D), (n, D) features."""
     features = torch.cat([own, new])
     neighbors = nearest(features)
-    method = untrained(model, material, len(classes.found))
+    method = centroid_method(model.method, inputs, len(classes.found))
     method.set_centroids(classes.centroids, temperature=classes.temperature)
-    added = [
-        material.table.class_names[label] if label >= 0 else ""
-        for label in material.table.labels[len(own) :]
-    ]
-    confirmed = applied.constraints.confirmed
+    table, n_own = inputs.table, len(own)
+    added = [table.class_names[c] if c >= 0 else "" for c in table.labels[n_own:]]
     return Found(
-        material=material,
+        inputs=inputs,
         method=method,
-        name=UNTRAINED,
-        number=ClassNumber(len(classes.found), (len(classes.found),) * 2, {}),
+        name=CENTROID_METHOD,
+        classes=classes.found,
+        next_id=classes.next_id,
         features=features,
-        sorted=sorted_rows(applied, classes, material.labels, new, neighbors),
+        images=sorted_rows(applied, classes, inputs.labels, new, neighbors),
         neighbors=neighbors,
-        xy=places(before, own, new),
-        twins=find_duplicates(
-            material.table, features, neighbors, since=len(own), earlier=twins_of(before)
+        xy=map_positions(before, own, new),
+        duplicates=find_duplicates(
+            table, features, neighbors, since=n_own, earlier=duplicates_of(before)
         ),
-        reliability=None,
-        novel=(),
-        next_novel=classes.next_novel,
-        kept=classes.found,
         given=(*(row.label for row in before.rows), *added),
-        certain=(material.labels >= 0) | np.isin(material.table.ids, list(confirmed)),
+        certain=(inputs.labels >= 0) | np.isin(table.ids, list(applied.constraints.confirmed)),
     )
 
 
@@ -202,8 +194,8 @@ def sorted_rows(
     )
 
 
-def places(before: DiscoverRun, own: Tensor, new: Tensor) -> npt.NDArray[np.float32]:
+def map_positions(before: DiscoverRun, own: Tensor, new: Tensor) -> npt.NDArray[np.float32]:
     """(N + n, 2) the run's map as it is; new images in the middle of those that look like them."""
     xy = np.array([[row.x, row.y] for row in before.rows], dtype=np.float32)
-    near = exact_neighbors(new, own, n_neighbors=PLACED_BY)
+    near = exact_neighbors(new, own, n_neighbors=MAPPED_BY)
     return np.concatenate([xy, xy[near].mean(axis=1)])

@@ -57,7 +57,7 @@ def draw(tree: ClassTree, n_classes: int) -> Drawing:
 
 def _leaves(tree: ClassTree, order: Sequence[int], *, n_classes: int, n_drawn: int) -> list[Leaf]:
     """Each drawn part with its size and the class it belongs to in this run."""
-    class_of, drawn_in = tree.hearts(n_classes), tree.hearts(n_drawn)
+    class_of, drawn_in = tree.cores(n_classes), tree.cores(n_drawn)
     sizes = np.bincount(drawn_in, tree.sizes(), minlength=tree.n_parts)
     return [Leaf(p, int(class_of[p]), p >= n_classes, int(sizes[p])) for p in order]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.discovery.edited import EditedRun
 from bacon_gcd.discovery.edits import KINDS, Edit, checked
+from bacon_gcd.discovery.folder import unused_names
 from bacon_gcd.system.text import visible
 
 MAX_NAME = 200  # characters
@@ -51,20 +51,9 @@ def split_edit(edited: EditedRun, name: str, clusters: Mapping[int, int]) -> Edi
     if len(parts) < 2:
         raise UserError(f"the images of {name!r} are all alike: no parts were found")
     ordered = sorted(parts.values(), key=len, reverse=True)
-    opens = free_ids(edited, len(parts) - 1)
-    names = [name, *(novel_name(each) for each in opens)]
+    opens = list(range(edited.next_id, edited.next_id + len(parts) - 1))
+    names = [name, *unused_names(edited.ordered_classes(), edited.next_id, len(opens))]
     return {"kind": "split", "class": name, "parts": ordered, "names": names, "opens": opens}
-
-
-def novel_name(class_id: int) -> str:
-    """What a new class is called until a person names it."""
-    return f"novel_{class_id:03d}"
-
-
-def free_ids(edited: EditedRun, number: int) -> list[int]:
-    """Class ids that were never used, whose names are free as well."""
-    unused = (each for each in count(edited.next_id) if novel_name(each) not in edited.ids)
-    return [next(unused) for _ in range(number)]
 
 
 def n_parts(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""The tree of classes: cuts nest, known classes stay apart, names follow the hearts."""
+"""The tree of classes: cuts nest, known classes stay apart, names follow the core parts."""
 
 import json
 
@@ -33,9 +33,9 @@ def planted(sizes, *, dim=16, spread=0.3, seed=0):
 def grow(sizes, n_known=0, *, labeled=2, **changes):
     features, class_ids = planted(sizes, **changes)
     order = np.concatenate([np.arange(size) for size in sizes])
-    held = (class_ids < n_known) & (order < labeled)
-    tree = grow_tree(features, class_ids, held, n_known=n_known, n_classes=len(sizes), seed=0)
-    return tree, class_ids, held
+    fixed = (class_ids < n_known) & (order < labeled)
+    tree = grow_tree(features, class_ids, fixed, n_known=n_known, n_classes=len(sizes), seed=0)
+    return tree, class_ids, fixed
 
 
 runs = st.tuples(
@@ -48,17 +48,17 @@ runs = st.tuples(
 def test_every_cut_lies_inside_the_next_coarser_one(run):
     sizes, n_known, seed = run
     n_known = min(n_known, len(sizes))
-    tree, class_ids, held = grow(sizes, n_known, seed=seed)
+    tree, class_ids, fixed = grow(sizes, n_known, seed=seed)
     np.testing.assert_array_equal(tree.cut(len(sizes)), class_ids)
     assert tree.sizes().sum() == len(class_ids)
     finer = None
     for n_classes in range(tree.n_parts, tree.coarsest - 1, -1):
-        hearts = tree.hearts(n_classes)
-        assert len(np.unique(hearts)) == n_classes
-        assert (hearts[np.unique(hearts)] == np.unique(hearts)).all()
+        cores = tree.cores(n_classes)
+        assert len(np.unique(cores)) == n_classes
+        assert (cores[np.unique(cores)] == np.unique(cores)).all()
         cut = tree.cut(n_classes)
-        np.testing.assert_array_equal(cut[held], class_ids[held])
-        np.testing.assert_array_equal(np.unique(hearts[hearts < n_known]), np.arange(n_known))
+        np.testing.assert_array_equal(cut[fixed], class_ids[fixed])
+        np.testing.assert_array_equal(np.unique(cores[cores < n_known]), np.arange(n_known))
         if finer is not None:
             pairs = set(zip(finer.tolist(), cut.tolist(), strict=True))
             assert len(pairs) == len(set(finer.tolist()))
@@ -74,10 +74,10 @@ def test_a_coarser_cut_joins_novel_classes_only():
     assert set(cut[class_ids >= 2]) == {2}  # the largest of them keeps its name
 
 
-def test_novel_classes_with_held_rows_stay_apart():
+def test_novel_classes_with_fixed_rows_stay_apart():
     features, class_ids = planted([6, 6, 6])
-    held = (class_ids == 1) & (np.arange(18) == 6)
-    tree = grow_tree(features, class_ids, held, n_known=0, n_classes=3, seed=0)
+    fixed = (class_ids == 1) & (np.arange(18) == 6)
+    tree = grow_tree(features, class_ids, fixed, n_known=0, n_classes=3, seed=0)
     assert tree.coarsest == 2
     assert (tree.cut(2)[class_ids == 1] == 1).all()
 
@@ -103,8 +103,8 @@ def test_a_mixed_class_is_split_first_and_its_larger_half_keeps_the_name():
 
 def test_what_is_split_off_from_a_known_class_holds_no_label():
     features, kind = planted([4, 30], spread=0.05)
-    held = kind == 0  # few labels, and many images that are something else
-    tree = grow_tree(features, np.zeros(34, dtype=int), held, n_known=1, n_classes=1, seed=0)
+    fixed = kind == 0  # few labels, and many images that are something else
+    tree = grow_tree(features, np.zeros(34, dtype=int), fixed, n_known=1, n_classes=1, seed=0)
     np.testing.assert_array_equal(tree.cut(2), kind)
 
 
@@ -139,12 +139,12 @@ def test_an_empty_class_is_the_first_to_go():
 
 def test_a_renumbered_tree_cuts_the_same():
     tree, _, _ = grow([9, 8, 7, 6], n_known=1)
-    hearts = np.unique(tree.hearts(3))
-    again = tree.renumbered(hearts)
+    cores = np.unique(tree.cores(3))
+    again = tree.renumbered(cores)
     for n_classes in range(tree.coarsest, tree.n_parts + 1):
         both = set(zip(tree.cut(n_classes), again.cut(n_classes), strict=True))
         assert len(both) == n_classes
-    np.testing.assert_array_equal(hearts[again.cut(3)], tree.cut(3))
+    np.testing.assert_array_equal(cores[again.cut(3)], tree.cut(3))
 
 
 def test_a_number_outside_the_tree_names_the_range():

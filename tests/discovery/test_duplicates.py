@@ -5,7 +5,12 @@ import torch
 from PIL import Image
 
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery.duplicates import Look, exact_groups, find_duplicates, joined
+from bacon_gcd.discovery.duplicates import (
+    Thumbnail,
+    connected,
+    exact_groups,
+    find_duplicates,
+)
 
 
 def photo(seed, size=48):
@@ -36,7 +41,7 @@ def test_exact_and_near_duplicates_are_told_apart(tmp_path):
     ]
 
 
-def test_a_labeled_image_may_have_an_unlabeled_twin(tmp_path):
+def test_a_labeled_image_may_have_an_unlabeled_duplicate(tmp_path):
     for folder in ("cat", "_unlabeled"):
         (tmp_path / folder).mkdir()
         photo(0).save(tmp_path / folder / "x.png")
@@ -64,12 +69,12 @@ def test_two_boxes_of_one_file_are_two_pictures(tmp_path):
 
 
 def test_plain_areas_of_another_color_are_not_the_same():
-    red, blue = (Look.of(Image.new("RGB", (20, 20), color)) for color in ("red", "blue"))
+    red, blue = (Thumbnail.of(Image.new("RGB", (20, 20), color)) for color in ("red", "blue"))
     assert red.same(red)
     assert not red.same(blue)
 
 
 def test_pairs_join_into_groups():
-    assert joined([(4, 5), (0, 1), (1, 2), (5, 4), (2, 0)]) == [(0, 1, 2), (4, 5)]
-    assert joined([(0, 1), (2, 3), (1, 2)]) == [(0, 1, 2, 3)]
-    assert joined([]) == []
+    assert connected([(4, 5), (0, 1), (1, 2), (5, 4), (2, 0)]) == [(0, 1, 2), (4, 5)]
+    assert connected([(0, 1), (2, 3), (1, 2)]) == [(0, 1, 2, 3)]
+    assert connected([]) == []

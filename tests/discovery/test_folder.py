@@ -8,7 +8,7 @@ from PIL import Image
 
 from bacon_gcd.config import UserError, to_toml
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery.folder import DiscoverRun, safe_cell, write_predictions
+from bacon_gcd.discovery.folder import DiscoverRun, safe_cell, unused_names, write_predictions
 from bacon_gcd.system.files import write_json
 from tests.discover_samples import CLASSES, make_run, predictions
 
@@ -17,7 +17,7 @@ def test_what_is_written_is_read_again(tmp_path):
     run = DiscoverRun.load(make_run(tmp_path))
     assert run.rows == tuple(predictions())
     assert run.classes == CLASSES
-    assert run.next_novel == 2
+    assert run.next_id == 4
     assert run.features.shape == (16, 8)
 
 
@@ -87,10 +87,29 @@ def test_a_class_of_the_predictions_that_is_not_listed_is_named(tmp_path):
         DiscoverRun.load(folder)
 
 
+def test_names_of_new_classes_follow_their_ids_and_pass_over_taken_ones():
+    assert unused_names(CLASSES, 4, 2) == ["novel_002", "novel_003"]
+    assert unused_names(CLASSES, 4, 2, taken=["novel_002"]) == ["novel_003", "novel_004"]
+    assert unused_names(CLASSES[:2], 2, 1) == ["novel_000"]
+    assert unused_names([replace(CLASSES[0], name="novel_000")], 1, 2) == [
+        "novel_001",
+        "novel_002",
+    ]
+
+
+def test_the_first_unused_id_is_stored_and_never_below_an_id(tmp_path):
+    folder = make_run(tmp_path, images=False, next_id=9)
+    assert json.loads((folder / "classes.json").read_text())["next_id"] == 9
+    assert DiscoverRun.load(folder).next_id == 9
+    stored = json.loads((folder / "classes.json").read_text())
+    write_json(folder / "classes.json", stored | {"next_id": 1})
+    assert DiscoverRun.load(folder).next_id == 4
+
+
 def test_two_rows_of_one_file_are_refused(tmp_path):
     folder = make_run(tmp_path, images=False)
     rows = predictions()
-    write_predictions(folder, [rows[0], rows[0]], CLASSES, next_novel=2)
+    write_predictions(folder, [rows[0], rows[0]], CLASSES, next_id=4)
     with pytest.raises(UserError, match="same file_name"):
         DiscoverRun.load(folder)
 

@@ -11,7 +11,7 @@ import pytest
 import bacon_gcd
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.folder import DiscoverRun
-from bacon_gcd.discovery.pipeline import parse_classes
+from bacon_gcd.discovery.settings import parse_classes
 from tests.planted_photos import bacon, picture, plant, vectors_of
 from tests.small_backbone import use_small_backbone
 
@@ -39,7 +39,7 @@ def test_planted_colors_are_found_and_everything_is_written(small):
     assert [c.name for c in run.classes] == ["green", "red", "novel_000", "novel_001"]
     assert [c.id for c in run.classes] == [0, 1, 2, 3]
     assert [c.count for c in run.classes] == [8, 8, 8, 8]
-    assert run.next_novel == 2
+    assert run.next_id == 4
     found = {row.file_name: row.class_name for row in run.rows}
     assert all(found[f] == c for f, c in found.items() if c in ("red", "green") and c in f)
     assert len({found[f] for f in found if "blue" in f}) == 1
@@ -191,8 +191,16 @@ def test_a_known_class_may_be_called_like_a_novel_one(small):
     photos = plant(small / "photos", known=("red",), novel=("blue",))
     (photos / "red").rename(photos / "novel_004")
     done = bacon_gcd.discover(photos, small / "run", effort="quick", classes=2)
-    assert [c.name for c in done.run.classes] == ["novel_004", "novel_005"]
-    assert done.run.next_novel == 6
+    assert [c.name for c in done.run.classes] == ["novel_004", "novel_000"]
+    assert done.run.next_id == 2
+    (photos / "novel_004").rename(photos / "novel_000")
+    again = bacon_gcd.discover(photos, small / "again", effort="quick", classes=2).run
+    assert [(c.id, c.name, c.known) for c in again.classes] == [
+        (0, "novel_000", True),
+        (1, "novel_001", False),
+    ]
+    assert {r.class_name for r in again.rows if "red" in r.file_name} == {"novel_000"}
+    assert {r.class_name for r in again.rows if "blue" in r.file_name} == {"novel_001"}
 
 
 def test_the_object_shows_and_exports_itself(small):
@@ -215,7 +223,14 @@ def test_the_backbone_is_named_with_the_command_for_a_better_one(small):
     said = []
     bacon_gcd.discover(photos, small / "run", effort="quick", tell=said.append)
     assert any("resnet18.pypi_in1k" in s and "bacon weights get vit_base" in s for s in said)
-    assert any("about" in s for s in said)
+    assert any("no training: about" in s and "in all" in s for s in said)
+    assert not any("0 views" in s or "0 epochs" in s for s in said)
+
+
+def test_printed_commands_can_be_pasted(small):
+    photos = plant(small / "photos", n=3, labeled=1)
+    done = bacon_gcd.discover(photos, small / "my run; rm x", effort="quick", classes=4)
+    assert f"bacon review '{small}/my run; rm x'" in done.text()
 
 
 def test_without_weights_the_command_that_gets_them_is_named(monkeypatch, tmp_path):

@@ -10,11 +10,12 @@ import torch
 import bacon_gcd
 from bacon_gcd.classes.tree import ClassTree, Join
 from bacon_gcd.config import UserError
-from bacon_gcd.discovery import result as findings
+from bacon_gcd.discovery import summary
 from bacon_gcd.discovery.constraints import Constraints
 from bacon_gcd.discovery.edits import edits_path
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.recut import recut, with_moved
+from bacon_gcd.model import load_model
 from tests.planted_photos import bacon, plant, vectors_of
 from tests.small_backbone import use_small_backbone
 
@@ -23,7 +24,7 @@ from tests.small_backbone import use_small_backbone
 def small(monkeypatch, tmp_path):
     monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
     use_small_backbone(monkeypatch)
-    monkeypatch.setattr(findings, "write_report", lambda data, path: path)  # it takes most time
+    monkeypatch.setattr(summary, "write_report", lambda data, path: path)  # it takes most time
     return tmp_path
 
 
@@ -51,7 +52,7 @@ def test_a_finer_cut_keeps_the_old_names_and_adds_unused_ones(small, sorted_run)
     finer = recut(sorted_run.folder, small / "finer", classes=6)
     classes = {c.name: c for c in finer.run.classes}
     assert set(classes) == {"red", *(f"novel_{n:03d}" for n in range(5))}
-    assert finer.run.next_novel == 5
+    assert finer.run.next_id == 6
     old_ids = {c.name: c.id for c in sorted_run.run.classes}
     assert all(classes[name].id == number for name, number in old_ids.items())
     assert len({c.id for c in classes.values()}) == 6
@@ -65,7 +66,7 @@ def test_a_coarser_cut_never_frees_a_number(small, sorted_run):
     coarser = recut(sorted_run.folder, small / "coarser", classes=3)
     assert len(coarser.run.classes) == 3
     assert {c.name for c in coarser.run.classes} < {c.name for c in sorted_run.run.classes}
-    assert coarser.run.next_novel == 3
+    assert coarser.run.next_id == 4
     again = recut(coarser.folder, small / "again", classes=4)
     assert max(c.name for c in again.run.classes if not c.known) == "novel_003"
     assert len({c.id for c in again.run.classes}) == 4
@@ -219,6 +220,31 @@ def test_confirmed_images_stay_under_every_threshold(small):
 
 
 # Mistakes
+
+
+def test_a_cut_keeps_the_runs_temperature_and_claims_no_new_measurement(small):
+    """Its centroids were not measured: held-out labels measured those of the run."""
+    done = sort(small, blur=0.4)
+    told = (done.folder / "model/README.md").read_text()
+    assert "Expected accuracy" in told
+    cut = recut(done.folder, small / "cut", classes=6)
+    card = (cut.folder / "model/README.md").read_text()
+    assert "Expected accuracy" not in card
+    assert "not calibrated" not in card
+    assert "the confidence is measured as there" in card
+    before, after = (load_model(run.folder / "model") for run in (done, cut))
+    assert after.temperature == before.temperature
+    np.testing.assert_allclose(after.centroids.norm(dim=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", ["labels", "features", "backbone", "effort", "seed", "workers"])
+def test_an_option_without_effect_is_refused_by_name(small, sorted_run, option):
+    value = "1" if option in ("seed", "workers") else "quick"
+    words = ("--recut", sorted_run.folder, "-o", small / "cut", "--classes", "3")
+    done = bacon("discover", *words, f"--{option}", value)
+    assert isinstance(done.exception, UserError)
+    assert f"--{option} has no effect" in str(done.exception)
+    assert not (small / "cut").exists()
 
 
 def test_a_run_with_corrections_is_refitted_first(small, sorted_run):

@@ -11,8 +11,7 @@ from bacon_gcd.cluster import constrained_kmeans
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.constraints import Constraints
-from bacon_gcd.discovery.corrected import resized
-from bacon_gcd.discovery.corrected import what_is_left as corrections_of
+from bacon_gcd.discovery.corrected import corrections_of, resized
 from bacon_gcd.discovery.edits import append_edit, edits_path, read_edits
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.recut import recut
@@ -104,8 +103,8 @@ def test_merged_classes_stay_together_and_their_numbers_are_not_used_again(small
     kept = {"red": 0, "novel_000": 1, "novel_001": 2, "sky": 4}
     assert ids_of(done.folder) == kept
     more = refit(done.folder, small / "more", classes=5)
-    assert ids_of(more.folder) == kept | {"novel_003": 5}
-    assert more.run.next_novel == 4
+    assert ids_of(more.folder) == kept | {"novel_004": 5}
+    assert more.run.next_id == 6
 
 
 def class_color(run, name):
@@ -175,7 +174,7 @@ def test_ids_that_a_coarser_cut_gave_up_are_not_given_again(small, run, by_hand)
         say(coarse, "move", files=files_of(coarse, "gray")[:1], to="sky")
     done = refit(coarse, small / "new", classes=5)
     opened = {k: v for k, v in ids_of(done.folder).items() if k not in ids_of(coarse)}
-    assert opened == ({"sky": 4, "novel_003": 5} if by_hand else {"novel_003": 4, "novel_004": 5})
+    assert opened == ({"sky": 4, "novel_004": 5} if by_hand else {"novel_003": 4, "novel_004": 5})
 
 
 def test_a_class_that_lost_all_its_images_is_gone_for_good(small, run):
@@ -183,7 +182,7 @@ def test_a_class_that_lost_all_its_images_is_gone_for_good(small, run):
     say(run, "move", files=last, to="red")
     done = refit(run, small / "new")
     assert ids_of(done.folder) == {"red": 0, "novel_000": 1, "novel_001": 2}
-    assert done.run.next_novel == 3
+    assert done.run.next_id == 4
     say(done.folder, "move", files=last[:1], to="sky")
     again = ids_of(refit(done.folder, small / "again").folder)
     assert again["sky"] == 4
@@ -302,7 +301,12 @@ MISTAKES = {
     "the result is there": (["--refit", "run", "-o", "photos"], "already there"),
     "images too": (["photos", "--refit", "run", "-o", "new"], "give one of"),
     "recut too": (["--refit", "run", "--recut", "run", "-o", "new"], "give one of"),
-    "labels too": (["--refit", "run", "--labels", "x.csv", "-o", "new"], "already"),
+    "labels too": (["--refit", "run", "--labels", "x.csv", "-o", "new"], "--labels has no effect"),
+    "seed too": (["--refit", "run", "--seed", "1", "-o", "new"], "--seed has no effect"),
+    "backbone too": (
+        ["--refit", "run", "--backbone", "x", "-o", "new"],
+        "--backbone has no effect",
+    ),
     "effort": (["--refit", "run", "--effort", "some", "-o", "new"], "quick, normal, thorough"),
 }
 
@@ -315,6 +319,34 @@ def test_a_mistake_is_one_line(small, run, words, said):
     assert said in str(done.exception)
     assert "\n" not in str(done.exception)
     assert not (small / "new").exists()
+
+
+@pytest.mark.parametrize("color", ["red", "blue"])
+def test_classes_are_counted_again_after_a_merge(small, run, color):
+    """Also when as few are counted as there are known ones, or a known class was merged."""
+    names = [class_of(run, color), class_of(run, "gray")]
+    say(run, "merge", classes=names, to=names[0])
+    done = refit(run, small / "new", classes="auto")
+    assert {places(done.folder)[file] for file in files_of(run, "gray")} == {names[0]}
+    assert {c.name for c in done.run.classes} >= {"red", names[0]}
+
+
+def test_classes_are_counted_again_when_no_image_is_free_to_move(small, run):
+    say(run, "merge", classes=list(ids_of(run)), to="red")
+    assert set(places(refit(run, small / "new", classes="auto").folder).values()) == {"red"}
+
+
+def test_a_name_that_a_person_chose_keeps_its_class(small, run):
+    """Also in a later refit that is to leave fewer classes, and whatever the name is."""
+    gray, blue = class_of(run, "gray"), class_of(run, "blue")
+    say(run, "rename", **{"class": gray, "to": "novel_042"})
+    first = refit(run, small / "first")
+    assert {c.name for c in first.run.classes if c.named} == {"novel_042"}
+    found = refit(first.folder, small / "second", classes=3)
+    assert {"red", "novel_042"} < {c.name for c in found.run.classes}
+    with pytest.raises(UserError, match="name 2 classes already"):
+        refit(first.folder, small / "third", classes=1)
+    assert blue in ids_of(first.folder)
 
 
 def test_damaged_constraints_are_named(small, run):

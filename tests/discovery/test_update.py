@@ -12,15 +12,15 @@ import torch
 import bacon_gcd
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery import result as findings
+from bacon_gcd.discovery import summary
 from bacon_gcd.discovery.edits import append_edit, edits_path
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.new_classes import distance_to_peers
-from bacon_gcd.discovery.pipeline import Discovery
 from bacon_gcd.discovery.predict import predict
 from bacon_gcd.discovery.recut import recut
 from bacon_gcd.discovery.refit import refit
-from bacon_gcd.discovery.update import places, update, with_source
+from bacon_gcd.discovery.result import Discovery
+from bacon_gcd.discovery.update import map_positions, update, with_source
 from tests.planted_photos import COLORS, bacon, picture, plant
 from tests.small_backbone import use_small_backbone
 
@@ -63,7 +63,7 @@ def real_page():
 def _no_pages(request, monkeypatch):
     """The page is most of the work, and another test's subject."""
     if "real_page" not in request.fixturenames:
-        monkeypatch.setattr(findings, "write_report", lambda data, path: path)
+        monkeypatch.setattr(summary, "write_report", lambda data, path: path)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_images_that_fit_nowhere_open_one_class_with_an_unused_number(small, pla
     assert (grown.classes[4].name, grown.classes[4].known) == ("novel_002", False)
     assert grown.classes[4].id == 4
     assert kind_of(grown, "pink") == "novel_002"
-    assert grown.next_novel == 3
+    assert grown.next_id == 5
     assert sum(row.outlier for row in grown.rows if "pink" in row.file_name) <= 1
 
 
@@ -223,7 +223,17 @@ def test_a_label_means_the_class_that_has_this_name_now(small, planted):
 def test_the_number_of_a_merged_class_is_not_given_again(small, planted):
     merge = {"kind": "merge", "classes": ["novel_000", "novel_001"], "to": "novel_000"}
     append_edit(edits_path(planted.folder), merge)
-    assert add(small, ("red",)).run.next_novel == 2
+    assert add(small, ("red",)).run.next_id == 4
+
+
+def test_a_class_that_was_opened_and_emptied_again_is_gone(small, planted):
+    lone = next(row for row in planted.run.rows if "gray" in row.file_name)
+    for to in ("passing", lone.class_name):
+        edit = {"kind": "move", "files": [lone.file_name], "to": to}
+        append_edit(edits_path(planted.folder), edit)
+    grown = add(small, ("red",)).run
+    assert [c.name for c in grown.classes] == [c.name for c in planted.run.classes]
+    assert grown.next_id == 5  # its id stays used
 
 
 def test_a_finer_cut_of_the_grown_run_leaves_confirmed_images_in_place(small, planted):
@@ -250,7 +260,7 @@ def test_a_new_image_lies_in_the_middle_of_those_that_look_like_it(planted):
     own = torch.eye(len(xy))
     new = torch.zeros(1, len(xy))
     new[0, :3] = 1.0
-    placed = places(planted.run, own, new)
+    placed = map_positions(planted.run, own, new)
     np.testing.assert_allclose(placed[:-1], list(xy.values()))
     np.testing.assert_allclose(placed[-1], np.mean(list(xy.values())[:3], axis=0), rtol=1e-6)
 

@@ -193,12 +193,12 @@ def stranger_state(run):
 def test_a_split_finds_the_two_halves_of_a_class_and_uses_a_new_id(page, run):
     edit(page, kind="split", **{"class": 2}, parts=2)
     state = page.get("/state").json()
-    assert [c["name"] for c in state["classes"]][2:] == ["novel_000", "novel_001", "novel_004"]
+    assert [c["name"] for c in state["classes"]][2:] == ["novel_000", "novel_001", "novel_002"]
     now = state["images"]["class"][8:12]
     assert now[0] == now[2] != now[1] == now[3]
     edit(page, kind="undo")
     changed = edit(page, kind="split", **{"class": 2}, parts=2).json()
-    assert [c["name"] for c in changed["classes"] if c["id"] == 5] == ["novel_005"]
+    assert [c["name"] for c in changed["classes"] if c["id"] == 5] == ["novel_003"]
     assert [e.get("opens") for e in read_edits(edits_path(run))] == [[4], None, [5]]
 
 

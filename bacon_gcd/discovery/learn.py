@@ -1,0 +1,179 @@
+"""Features, trained or as they are, and the classes in them: what `discover` and `fit` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.sources import TokenSource
+from bacon_gcd.classes.neighbors import nearest
+from bacon_gcd.cluster import unit
+from bacon_gcd.discovery.corrected import Corrected
+from bacon_gcd.discovery.settings import Range
+from bacon_gcd.discovery.sorting import Answer, hidden_labels, sort_features
+from bacon_gcd.methods import recipe_for, settings_for
+from bacon_gcd.methods.base import Method, Recipe
+from bacon_gcd.model import CENTROID_METHOD
+from bacon_gcd.training.embed import embed
+from bacon_gcd.training.loop import Silent, Trainer
+from bacon_gcd.training.start import new_trainer
+
+IntArray = npt.NDArray[np.int64]
+Note = Callable[..., None]
+TRAINED = "bacon-s"
+# Ours: a narrow projector and rare estimates of the class sizes are enough for a short training.
+SHORT_TRAINING = {"projector_width": 0, "interval": 20}
+SHORT_RECIPE = {"batch_size": 128, "learning_rate": 0.01}
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """N images or vectors with what is known of them."""
+
+    tokens: TokenSource
+    labels: IntArray
+    """(N,) known class, -1 = unlabeled."""
+    n_known: int
+    backbone: Backbone
+    groups: Sequence[str] | None = None
+    """(N,) images of one group (a photo series) are hidden together."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which method trains the features, and how."""
+
+    name: str
+    settings: Any
+    recipe: Recipe
+
+
+def short_plan(
+    epochs: int, *, settings: Mapping[str, Any] | None = None, **recipe: float | None
+) -> Plan:
+    """A short training, or none: then the features are those of the backbone.
+
+    settings: changes to the method's settings.
+    recipe: changes to how it is optimized; None leaves a value as it is.
+    """
+    if epochs == 0:
+        own = settings_for(CENTROID_METHOD, changes={})
+        return Plan(CENTROID_METHOD, own, recipe_for(CENTROID_METHOD, changes={}))
+    given = {key: value for key, value in recipe.items() if value is not None}
+    return Plan(
+        TRAINED,
+        settings_for(TRAINED, changes=SHORT_TRAINING | dict(settings or {})),
+        recipe_for(TRAINED, changes=SHORT_RECIPE | {"epochs": epochs} | given),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Features, and the classes that were found in them."""
+
+    name: str
+    """Of the method."""
+    method: Method
+    frozen: Tensor
+    """(N, D) unit features of the untrained backbone."""
+    features: Tensor
+    """(N, D) unit features after training; without one, the frozen ones."""
+    frozen_neighbors: IntArray
+    """(N, K) in the frozen features: trained ones have learned the labels, also the wrong ones."""
+    answer: Answer
+
+
+def learn(
+    samples: Samples,
+    plan: Plan,
+    *,
+    allowed: Range | None,
+    threshold: float | None = None,
+    seed: int,
+    constraints: Corrected | None = None,
+    device: torch.device | None = None,
+    note: Note | None = None,
+) -> Learned:
+    """Count the classes, train the features, and sort every image by them.
+
+    Args:
+        allowed, threshold, constraints: see `sort_features`.
+        note: is told of the classes and of every epoch, for a log.
+    """
+    frozen = unit(embed(samples.backbone.new_tail(), samples.tokens, device=device))
+    near = nearest(frozen)
+    sort = partial(
+        sort_features,
+        labels=samples.labels,
+        groups=samples.groups,
+        threshold=threshold,
+        seed=seed,
+        constraints=constraints,
+        neighbors=near,
+    )
+    answer = sort(frozen, allowed=allowed)
+    number, n_classes = answer.number, answer.n_classes
+    note = note or _nothing
+    note(kind="classes", estimate=n_classes, interval=number.interval, **number.beside)
+    given = samples.labels if constraints is None else constraints.given
+    hidden = hidden_labels(given, samples.groups, trained=plan.recipe.epochs > 0, seed=seed)
+    visible = replace(samples, labels=np.where(hidden, -1, samples.labels))
+    method = train(visible, plan, n_classes=n_classes, seed=seed, device=device, note=note)
+    if plan.recipe.epochs == 0:
+        return Learned(plan.name, method, frozen, frozen, near, answer)
+    features = unit(embed(method.features, samples.tokens, device=device))
+    answer = sort(features, allowed=(n_classes, n_classes), hidden=hidden)
+    return Learned(plan.name, method, frozen, features, near, replace(answer, number=number))
+
+
+def train(
+    samples: Samples,
+    plan: Plan,
+    *,
+    n_classes: int,
+    seed: int,
+    device: torch.device | None,
+    note: Note,
+) -> Method:
+    """The method after its epochs; interrupted, it is not kept."""
+    recipe, labels = plan.recipe, samples.labels
+    if not 0 < int((labels >= 0).sum()) < len(labels):
+        recipe = replace(recipe, sampler="proportional")  # there are no two halves to draw from
+    trainer = new_trainer(
+        plan.name,
+        plan.settings,
+        recipe,
+        samples.tokens,
+        labels,
+        samples.backbone,
+        n_classes=n_classes,
+        n_known=samples.n_known,
+        seed=seed,
+        device=device,
+        recorder=_EpochLog(note),
+    )
+    if not trainer.run():
+        raise KeyboardInterrupt
+    return trainer.method.eval()
+
+
+class _EpochLog(Silent):
+    """The terms of each epoch, for the report's curves."""
+
+    def __init__(self, note: Note) -> None:
+        self.note = note
+
+    def after_epoch(self, trainer: Trainer, means: Mapping[str, float], seconds: float) -> None:
+        self.note(kind="epoch", epoch=trainer.position.epoch, terms=dict(means))
+
+
+def _nothing(**facts: Any) -> None:
+    """Keep no log."""
