@@ -1,9 +1,9 @@
-"""The scikit-learn face: fit, predict, transform, save; -1 means unlabeled."""
+"""The scikit-learn API: fit, predict, transform, save; -1 means unlabeled."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,65 +11,81 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone
-from bacon_gcd.cluster import estimate_n_classes
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
+from bacon_gcd.data.labels import encode, is_unlabeled
 from bacon_gcd.data.views import ViewSettings
-from bacon_gcd.methods import METHODS, build_method, recipe_for, settings_for
-from bacon_gcd.methods.base import Task
+from bacon_gcd.discovery.inputs import VECTOR_NOISE
+from bacon_gcd.discovery.learn import TRAINED, Learned, Plan, Samples, learn, short_plan
+from bacon_gcd.discovery.settings import DEFAULT_EFFORT, Range, effort_for
+from bacon_gcd.methods import METHODS, recipe_for, settings_for
 from bacon_gcd.metrics import anchored
-from bacon_gcd.model import describe_backbone, load_model, novel_names, save_model
+from bacon_gcd.model import (
+    Model,
+    describe_backbone,
+    load_model,
+    novel_names,
+    save_model,
+)
 from bacon_gcd.system.files import read_json, write_json
-from bacon_gcd.training.loop import Trainer, TrainingData, TrainProbe
+from bacon_gcd.training.embed import embed
 
 IntArray = npt.NDArray[np.int64]
-VECTOR_NOISE = 0.1  # of the vectors' own spread: what makes two views of one vector differ
+TUNED = "block"
 
 
 class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Sort images or vectors into known classes and newly found ones.
+    """Sort images or vectors into known classes and newly found ones, as `discover` does.
+
+    The method trains the features; classes are counted and found in them by one engine.
 
     Args:
         method: see `bacon methods`.
-        n_classes: known and novel together; None estimates it from the labels.
+        n_classes: known and novel together; None counts them. A novel class needs an unlabeled
+            sample, so there may be fewer.
         backbone: catalogue name, hf:NAME_OR_FOLDER or timm:NAME for images; 2-D arrays of vectors
             need none.
-        preset: of the method; None takes its first.
-        epochs: length of training.
-        image_size: side of the images in pixels; None takes the backbone's own.
-        views: training views that are stored per image.
-        batch_size, learning_rate: None takes the method's own.
+        preset: of the method; None takes its first, and for bacon-s the short training of
+            `discover`.
+        epochs: length of training, 0 for none; None takes as many as `discover` does.
+        image_size: side of the images; None takes the backbone's own.
+        views: training views that are stored of each image, at least 2 for a training.
+        batch_size, learning_rate: None takes the preset's own.
         settings: changes to the method's settings, e.g. {"alpha": 0.8}.
         random_state: decides everything that is drawn.
+        device: where the method is trained, such as "cpu" or "cuda"; None takes torch's default.
 
     Attributes:
         labels_: class of every training image; names where y had names, otherwise integers:
             known classes keep theirs, novel ones are numbered after the largest.
         classes_: known classes as given, then novel_000, novel_001, ...
-        class_counts_: training images per class, as the method estimates them.
+        class_counts_: training images sorted into each class.
         model_: what `save` keeps.
     """
 
     def __init__(
         self,
-        method: str = "bacon-s",
+        method: str = TRAINED,
         *,
         n_classes: int | None = None,
         backbone: str = "resnet18.pypi_in1k",
         preset: str | None = None,
-        epochs: int = 30,
+        epochs: int | None = None,
         image_size: int | None = None,
-        views: int = 4,
+        views: int = 2,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         settings: Mapping[str, Any] | None = None,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | None = 0,
+        device: str | torch.device | None = None,
     ) -> None:
         self.method = method
         self.n_classes = n_classes
@@ -82,6 +98,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         self.learning_rate = learning_rate
         self.settings = settings
         self.random_state = random_state
+        self.device = device
 
     def fit(self, X: Any, y: npt.ArrayLike | None = None) -> CategoryDiscovery:
         """Learn from X, of which y names some classes.
@@ -89,18 +106,16 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         X: a folder, a list of image files, uint8 images (N, H, W, 3), or vectors (N, D).
         y: (N,) integers or names, -1 = unlabeled; None takes a folder's own labels.
         """
-        backbone, source, own_labels = self._read(X)
+        self._check_parameters()
+        seed = self._seed()
+        backbone, source, own_labels = self._read(X, seed)
         known, labels = encode(own_labels if y is None else y, len(source))
-        n_classes = self.n_classes or self._estimate(backbone, source, labels)
-        if not len(known) <= n_classes <= len(source):
-            raise UserError(
-                f"n_classes {n_classes} must be at least the {len(known)} known classes "
-                f"and at most the {len(source)} samples"
-            )
-        trainer = self._trainer(backbone, source, labels, n_known=len(known), n_classes=n_classes)
-        trainer.run()
-        trainer.method.place_centroids(trainer.probe)
-        self._keep(trainer, backbone, known)
+        allowed = self._allowed(len(known), labels)
+        samples = Samples(source, labels, len(known), backbone)
+        learned = learn(
+            samples, self._plan(len(source)), allowed=allowed, seed=seed, device=self._device()
+        )
+        self._keep(learned, samples, known)
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -114,10 +129,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
     def transform(self, X: Any) -> npt.NDArray[np.float32]:
         """(N, D) unit-length features of the branch that is clustered."""
         check_is_fitted(self)
-        source = self._source(X)
-        probe = TrainProbe(source, np.full(len(source), -1), self.random_state)
-        features: npt.NDArray[np.float32] = probe.run(self.model_.predictor.features).numpy()
-        return features
+        return self._of(self.model_.predictor.features, X)
 
     def score(self, X: Any, y: npt.ArrayLike) -> float:
         """Label-anchored accuracy, 0 to 1: known classes by name, new ones by the best match.
@@ -144,15 +156,17 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         save_model(
             folder,
             self.model_.method,
-            name=self.method,
+            name=self.model_.facts["method"],
             settings=self.model_.facts["settings"],
             backbone=self.model_.facts["backbone"],
             class_names=[str(c) for c in self.classes_],
             card=f"# {self.method}\n\n{len(self.known_)} known classes of {len(self.classes_)}.\n",
         )
+        device = None if self.device is None else str(self.device)
         facts = {
-            "parameters": self.get_params(),
+            "parameters": self.get_params() | {"device": device},
             "known": [c.item() if isinstance(c, np.generic) else c for c in self.known_],
+            "class_counts": self.class_counts_.tolist(),
         }
         write_json(folder / "estimator.json", facts)
 
@@ -167,18 +181,51 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         self.classes_ = class_names(self.known_, model.method.task.n_classes)
         if isinstance(model.backbone, Vectors):
             self.n_features_in_ = model.backbone.feature_dim
-        counts = model.method.class_counts
-        self.class_counts_ = None if counts is None else counts.numpy()
+        if "class_counts" in facts:  # version 0.1 did not store them
+            self.class_counts_ = np.array(facts["class_counts"], dtype=np.int64)
         return self
 
-    def _read(self, X: Any) -> tuple[Backbone, TokenSource, Any]:
+    def _check_parameters(self) -> None:
+        """Refuse values that mean nothing."""
+        choose("method", self.method, METHODS)
+        for name, least in (("n_classes", 1), ("epochs", 0), ("image_size", 1), ("batch_size", 1)):
+            check_whole(name, getattr(self, name), least, optional=True)
+        check_whole("views", self.views, 0 if self.epochs == 0 else 2)
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise UserError(f"learning_rate {self.learning_rate}: give a number above 0")
+
+    def _allowed(self, n_known: int, labels: IntArray) -> Range | None:
+        """The number of classes that is asked for; each new one needs an unlabeled sample."""
+        if self.n_classes is None:
+            return None
+        if not n_known <= self.n_classes <= len(labels):
+            raise UserError(
+                f"n_classes {self.n_classes} must be at least the {n_known} known classes "
+                f"and at most the {len(labels)} samples"
+            )
+        n_classes = min(self.n_classes, n_known + int((labels < 0).sum()))
+        return n_classes, n_classes
+
+    def _seed(self) -> int:
+        """The random state as a seed; an integer is its own."""
+        given = self.random_state
+        if isinstance(given, int | np.integer):
+            return int(given)
+        return int(check_random_state(given).randint(2**31))
+
+    def _device(self) -> torch.device | None:
+        try:
+            return None if self.device is None else torch.device(self.device)
+        except RuntimeError as error:
+            raise UserError(f"device {self.device!r}: {str(error).splitlines()[0]}") from None
+
+    def _read(self, X: Any, seed: int) -> tuple[Backbone, TokenSource, Any]:
         """Backbone, tokens and, for a folder, the labels it holds."""
         if not is_images(X):
             X = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
             return Vectors(X.shape[1]), ReadyTokens(X, noise=VECTOR_NOISE), None
         table = table_from(X)
-        backbone = load_backbone(self.backbone, image_size=self.image_size)
-        choose("method", self.method, METHODS)
+        backbone = load_backbone(self.backbone, image_size=self.image_size, tuned=TUNED)
         strong = "strong" in METHODS[self.method].method.views
         bank = build_bank(
             table,
@@ -186,10 +233,22 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
             backbone,
             n_views=self.views,
             strong_views=self.views if strong else 0,
-            seed=self.random_state,
+            seed=seed,
         )
         own = [table.class_names[c] if c >= 0 else -1 for c in table.labels]
         return backbone, bank, own
+
+    def _plan(self, n_samples: int) -> Plan:
+        """The short training of `discover`, or the method as its preset has it."""
+        epochs = (
+            effort_for(DEFAULT_EFFORT, n_samples).epochs if self.epochs is None else self.epochs
+        )
+        asked = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
+        if self.method == TRAINED and self.preset is None:
+            return short_plan(epochs, settings=self.settings, **asked)
+        own = settings_for(self.method, preset=self.preset, changes=self.settings or {})
+        recipe = recipe_for(self.method, preset=self.preset, changes=asked | {"epochs": epochs})
+        return Plan(self.method, own, recipe)
 
     def _source(self, X: Any) -> TokenSource:
         """Tokens of new samples, test view only."""
@@ -199,68 +258,33 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         view = ViewSettings(kind="weak", image_size=backbone.image_size)
         return FreshTokens(table, np.arange(len(table)), backbone, view)
 
-    def _estimate(self, backbone: Backbone, source: TokenSource, labels: IntArray) -> int:
-        """The number of classes that explains the labels best."""
-        n_known = int(labels.max(initial=-1)) + 1
-        if n_known < 2:
-            raise UserError("n_classes must be given: fewer than 2 classes are labeled")
-        probe = TrainProbe(source, labels, self.random_state)
-        features = torch.nn.functional.normalize(probe.run(backbone.new_tail()), dim=1)
-        high = min(len(source), max(4 * n_known, n_known + 10))
-        return estimate_n_classes(
-            features, labels, low=n_known, high=high, seed=self.random_state
-        ).n_classes
-
-    def _trainer(
-        self,
-        backbone: Backbone,
-        source: TokenSource,
-        labels: IntArray,
-        *,
-        n_known: int,
-        n_classes: int,
-    ) -> Trainer:
-        counts = np.bincount(labels[labels >= 0], minlength=n_known)
-        own = settings_for(self.method, preset=self.preset, changes=self.settings or {})
-        asked = {
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-        }
-        recipe = recipe_for(self.method, preset=self.preset, changes=asked)
-        task = Task(n_classes, n_known, tuple(counts.tolist()), len(source), recipe.epochs)
-        with torch.random.fork_rng():
-            torch.manual_seed(self.random_state)
-            method = build_method(self.method, task, backbone, own)
-        return Trainer(method, TrainingData(source, labels), recipe, seed=self.random_state)
-
-    def _keep(self, trainer: Trainer, backbone: Backbone, known: list[Any]) -> None:
-        from bacon_gcd.model import Model
-
-        method = trainer.method
+    def _keep(self, learned: Learned, samples: Samples, known: list[Any]) -> None:
+        answer = learned.answer
+        method = learned.method
+        method.set_centroids(answer.centroids, temperature=answer.temperature)
         self.known_ = known
         self.classes_ = class_names(known, method.task.n_classes)
         facts = {
+            "method": learned.name,
             "settings": dataclasses.asdict(method.settings),
-            "backbone": describe_backbone(backbone, tuned="block"),
+            "backbone": describe_backbone(samples.backbone, tuned=TUNED),
         }
-        self.model_ = Model(method, backbone, tuple(str(c) for c in self.classes_), facts)
-        ids = np.array(trainer.probe.run(self.model_.predictor.logits).argmax(dim=1))
-        held = trainer.data.labels >= 0
-        ids[held] = trainer.data.labels[held]  # labeled samples never leave their class
+        self.model_ = Model(method, samples.backbone, tuple(map(str, self.classes_)), facts)
+        logits = embed(self.model_.predictor.logits, samples.tokens, device=self._device())
+        # Labeled samples never leave their class.
+        ids = np.where(samples.labels >= 0, samples.labels, logits.argmax(dim=1).cpu().numpy())
         self.labels_ = self._spoken(ids)
-        counts = method.class_counts
-        estimated = np.bincount(ids, minlength=len(self.classes_))
-        self.class_counts_: npt.NDArray[Any] | None = (
-            estimated if counts is None else counts.numpy().copy()
-        )
+        self.class_counts_ = np.bincount(ids, minlength=len(self.classes_))
 
     def _logits(self, X: Any) -> npt.NDArray[np.float32]:
         check_is_fitted(self)
-        source = self._source(X)
-        probe = TrainProbe(source, np.full(len(source), -1), self.random_state)
-        logits: npt.NDArray[np.float32] = probe.run(self.model_.predictor.logits).float().numpy()
-        return logits
+        return self._of(self.model_.predictor.logits, X)
+
+    def _of(self, function: Callable[[Tensor], Tensor], X: Any) -> npt.NDArray[np.float32]:
+        """A function of the tokens of new samples."""
+        values = embed(function, self._source(X), device=self._device())
+        array: npt.NDArray[np.float32] = values.float().cpu().numpy()
+        return array
 
     def _spoken(self, ids: IntArray) -> npt.NDArray[Any]:
         """Class ids as the caller speaks of classes: by name, or by integer."""
@@ -271,34 +295,21 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         return np.concatenate([np.array(self.known_, dtype=np.int64), novel])[ids]
 
 
-def encode(y: Any, n_samples: int) -> tuple[list[Any], IntArray]:
-    """Known classes in order, and (N,) their numbers, -1 = unlabeled."""
-    if y is None:
-        return [], np.full(n_samples, -1)
-    values = np.asarray(y, dtype=object).reshape(-1)
-    if len(values) != n_samples:
-        raise UserError(f"y has {len(values)} values for {n_samples} samples")
-    plain = [v.item() if isinstance(v, np.generic) else v for v in values]
-    told = [v for v in plain if not is_unlabeled(v)]
-    by_name = any(isinstance(v, str) for v in told)
-    known = sorted({str(v) if by_name else int(v) for v in told})
-    number = {c: i for i, c in enumerate(known)}
-    ids = [-1 if is_unlabeled(v) else number[str(v) if by_name else int(v)] for v in plain]
-    return list(known), np.array(ids, dtype=np.int64)
-
-
-def is_unlabeled(value: Any) -> bool:
-    """-1, None, NaN, an empty string and "unlabeled" all mean: no label."""
-    if isinstance(value, str):
-        return value in ("", "-1", "unlabeled")
-    return value is None or bool(value != value) or bool(value == -1)
+def check_whole(name: str, value: Any, least: int, *, optional: bool = False) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if optional and value is None:
+        return
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:
+        choices = f"a whole number from {least}{', or None' if optional else ''}"
+        raise UserError(f"{name} {value!r}: give {choices}")
 
 
 def class_names(known: Sequence[Any], n_classes: int) -> npt.NDArray[np.object_]:
-    """Known classes as given, then novel_000, ..."""
+    """Known classes as given, then novel_000, ...; names that are taken are passed over."""
     names = np.empty(n_classes, dtype=object)
     names[: len(known)] = known
-    names[len(known) :] = novel_names(n_classes - len(known))
+    names[len(known) :] = novel_names(n_classes - len(known), taken=map(str, known))
     return names
 
 

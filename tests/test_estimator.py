@@ -5,8 +5,10 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bacon_gcd import CategoryDiscovery
+from bacon_gcd.classes.number import count_classes
+from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError
-from bacon_gcd.estimator import encode
+from bacon_gcd.data.labels import encode
 from tests.planted import planted
 
 QUICK = {"epochs": 2, "batch_size": 32, "settings": {"projector_width": 0, "interval": 200}}
@@ -32,7 +34,7 @@ def fitted(problem):
 
 
 @parametrize_with_checks(
-    [CategoryDiscovery(n_classes=4, **QUICK)],
+    [CategoryDiscovery(n_classes=4, **QUICK), CategoryDiscovery(epochs=0)],
     expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_scikit_learns_contract(estimator, check):
@@ -108,9 +110,38 @@ def test_the_same_seed_gives_the_same_model_and_touches_no_global_state(problem)
     assert np.array_equal(first, clone(model).fit(X, y).predict_proba(X))
 
 
-def test_the_number_of_classes_is_estimated_where_it_is_not_given(problem):
-    model = CategoryDiscovery(**QUICK).fit(vectors(problem), problem.data.labels)
-    assert 4 <= len(model.classes_) <= 10
+def test_the_number_of_classes_is_counted_as_discover_counts(problem):
+    X, labels = vectors(problem), problem.data.labels
+    model = CategoryDiscovery(**QUICK).fit(X, labels)
+    counted = count_classes(unit(X), labels, seed=0).estimate
+    assert len(model.classes_) == counted > 4, "new classes are found"
+    assert model.score(X, problem.true) > 0.9
+    assert model.class_counts_.sum() == len(X)
+
+
+def test_without_labels_the_classes_are_counted_too(problem):
+    model = CategoryDiscovery(epochs=0).fit(vectors(problem))
+    assert 2 <= len(model.classes_) <= 12
+
+
+def test_a_known_class_called_like_a_novel_one_stays_its_own(problem):
+    y = np.array(["novel_000", "fox", "bear", "owl", "?", "?"], dtype=object)[problem.true]
+    y[problem.data.labels < 0] = -1
+    model = CategoryDiscovery(n_classes=6, epochs=0).fit(vectors(problem), y)
+    assert sorted(set(model.classes_)) == sorted(model.classes_)
+    assert model.classes_.tolist()[-2:] == ["novel_001", "novel_002"]
+    assert (model.labels_[problem.true >= 4] != "novel_000").all()
+
+
+def test_the_images_are_as_large_as_the_backbone_wants_them(tmp_path, monkeypatch):
+    from tests.small_backbone import use_small_backbone
+
+    monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
+    use_small_backbone(monkeypatch)
+    images = np.random.default_rng(0).integers(0, 256, size=(8, 20, 20, 3), dtype=np.uint8)
+    model = CategoryDiscovery(n_classes=2, epochs=0).fit(images)
+    assert model.model_.backbone.image_size == 64
+    assert CategoryDiscovery(n_classes=2, epochs=0, device="cpu").fit(images).labels_.shape == (8,)
 
 
 def test_images_as_arrays_and_files_give_the_same(tmp_path, monkeypatch):
@@ -127,7 +158,7 @@ def test_images_as_arrays_and_files_give_the_same(tmp_path, monkeypatch):
     files = [tmp_path / f"{i:02d}.png" for i in range(24)]
     for file, image in zip(files, images, strict=True):
         Image.fromarray(image).save(file)
-    settings = QUICK | {"views": 1, "image_size": 64}
+    settings = QUICK | {"views": 2}
     model = CategoryDiscovery(n_classes=3, **settings).fit(images, labels)
     assert np.array_equal(model.predict_proba(images), model.predict_proba(files))
     assert len(CategoryDiscovery(n_classes=3, **settings).fit(files, labels).labels_) == 24
@@ -140,7 +171,16 @@ def test_images_as_arrays_and_files_give_the_same(tmp_path, monkeypatch):
         ({"n_classes": 13}, [0, 1] * 6, "at most the 12 samples"),
         ({"n_classes": 3, "method": "magic"}, [0, 1] * 6, "method 'magic' is not known"),
         ({"n_classes": 3}, [0, 1], "y has 2 values for 12 samples"),
-        ({}, [-1] * 12, "n_classes must be given"),
+        ({"n_classes": 0}, [0, 1] * 6, "n_classes 0: give a whole number from 1, or None"),
+        ({"n_classes": 2.5}, [0, 1] * 6, "n_classes 2.5: give a whole number from 1, or None"),
+        ({"epochs": -1}, [0, 1] * 6, "epochs -1: give a whole number from 0, or None"),
+        ({"batch_size": -1}, [0, 1] * 6, "batch_size -1: give a whole number from 1, or None"),
+        ({"views": 1}, [0, 1] * 6, "views 1: give a whole number from 2"),
+        ({"learning_rate": 0.0}, [0, 1] * 6, "learning_rate 0.0: give a number above 0"),
+        ({"device": "abacus"}, [0, 1] * 6, "device 'abacus'"),
+        ({}, [0.2, 0.7] * 6, "label 0.2 in y is not a whole number; give integers or names"),
+        ({}, [0, 2**63 - 1] * 6, "label 9223372036854775807 in y: integers go up to"),
+        ({}, [0, (1, 2)] * 6, "y has 18 values|give integers or names"),
     ],
 )
 def test_mistakes_are_one_line_that_names_the_value(parameters, y, message):
