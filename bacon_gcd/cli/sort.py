@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bacon_gcd.cli.app import (
+    MAX_SEED,
     JsonFlag,
     LabelTable,
     NewVectors,
@@ -19,6 +21,10 @@ from bacon_gcd.cli.app import (
     tell,
 )
 from bacon_gcd.config import UserError
+from bacon_gcd.discovery.settings import DEFAULT_EFFORT
+
+if TYPE_CHECKING:
+    from bacon_gcd.discovery.result import Discovery
 
 
 @app.command()
@@ -64,10 +70,19 @@ def discover(
             help="0 to 1: known from this probability on. Default: the likeliest class.",
         ),
     ] = None,
-    backbone: Annotated[str, typer.Option(help="See: bacon weights list.")] = "auto",
-    effort: Annotated[str | None, typer.Option(help="quick, normal (default) or thorough.")] = None,
-    seed: RunSeed = 0,
-    workers: Workers = 2,
+    backbone: Annotated[
+        str | None, typer.Option(help="See: bacon weights list. Default: the best one here.")
+    ] = None,
+    effort: Annotated[
+        str | None, typer.Option(help=f"quick, normal or thorough. Default: {DEFAULT_EFFORT}.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=MAX_SEED, help="Decides everything that is drawn. Default: 0."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Threads that prepare images. Default: 2.")
+    ] = None,
     recut: Annotated[
         Path | None, typer.Option(help="Cut this run by --classes N or --threshold T; no training.")
     ] = None,
@@ -80,41 +95,57 @@ def discover(
 
     Example: bacon discover photos/ -o runs/photos --effort quick
     """
-    from bacon_gcd.discovery.pipeline import discover as find
-    from bacon_gcd.discovery.recut import recut as sort_again
-    from bacon_gcd.discovery.refit import refit as learn
-
     if [source, recut, refit].count(None) != 2:
         raise UserError(
             "give one of: the images to sort, --recut RUN --classes N, or --refit RUN to learn "
             "from the corrections of a finished run"
         )
-    if refit is not None:
-        if labels or features or backbone != "auto" or threshold is not None:
-            raise UserError(
-                f"--refit {refit}: it has its labels, features, backbone and threshold already; "
-                "--effort and --classes may change"
-            )
-        again = learn(refit, out, effort=effort, classes=classes, workers=workers, tell=tell)
-        return show(again.facts(), as_json=json, text=again.text())
+    options = {
+        "labels": labels,
+        "features": features,
+        "classes": classes,
+        "threshold": threshold,
+        "backbone": backbone,
+        "effort": effort,
+        "seed": seed,
+        "workers": workers,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    done = _discovery(source, out, given, recut=recut, refit=refit)
+    show(done.facts(), as_json=json, text=done.text())
+
+
+def _discovery(
+    source: Path | None,
+    out: Path,
+    given: Mapping[str, Any],
+    *,
+    recut: Path | None,
+    refit: Path | None,
+) -> Discovery:
+    """Sort, cut again or learn, with the options that were given."""
+    from bacon_gcd.discovery import pipeline
+    from bacon_gcd.discovery import recut as cutting
+    from bacon_gcd.discovery import refit as learning
+
     if recut is not None:
-        again = sort_again(recut, out, classes=classes, threshold=threshold)
-        return show(again.facts(), as_json=json, text=again.text())
+        _refuse_others(f"--recut {recut}", given, ("classes", "threshold"))
+        return cutting.recut(recut, out, **given)
+    if refit is not None:
+        _refuse_others(f"--refit {refit}", given, ("effort", "classes", "workers"))
+        return learning.refit(refit, out, tell=tell, **given)
     assert source is not None
-    found = find(
-        source,
-        out,
-        labels=labels,
-        features=features,
-        classes=classes or "auto",
-        threshold=threshold,
-        backbone=backbone,
-        effort=effort or "normal",
-        seed=seed,
-        workers=workers,
-        tell=tell,
-    )
-    return show(found.facts(), as_json=json, text=found.text())
+    return pipeline.discover(source, out, tell=tell, **given)
+
+
+def _refuse_others(mode: str, given: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    """Refuse options that would have no effect, by name."""
+    without_effect = [f"--{name}" for name in given if name not in allowed]
+    if without_effect:
+        raise UserError(
+            f"{mode}: {' '.join(without_effect)} has no effect, the run has its own; "
+            f"what may change: {' '.join(f'--{name}' for name in allowed)}"
+        )
 
 
 @app.command()
@@ -128,7 +159,8 @@ def predict(
 ) -> None:
     """Sort new images with the model of a finished run: same class names for ever.
 
-    An outlier is far from every class; empty or null if the model cannot tell.
+    The table has file_name, class, known, confidence, known_probability and outlier. An outlier is
+    far from every class; empty or null if the model cannot tell.
 
     Example: bacon predict runs/cifar100-lt photos/ -o sorted.csv
     """

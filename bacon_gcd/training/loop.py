@@ -127,8 +127,8 @@ class Trainer:
         what = f"epoch {epoch + 1}/{self.recipe.epochs}"
         with progress(what, len(batches) * self.batch_size, unit="images") as advance:
             for positions in batches[self.position.step :]:
-                terms = self.step(positions)
-                advance(len(positions), " ".join(f"{k} {v:.3f}" for k, v in terms.items()))
+                self.step(positions)
+                advance(len(positions))
                 if self.stopping and self.position.step < len(batches):
                     return
         steps = max(self.position.step, 1)
