@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from scipy.stats import binomtest
 from torch import Tensor
 
 IntArray = npt.NDArray[np.int64]
@@ -87,8 +87,9 @@ def measure(cosines: Tensor, true: IntArray) -> Reliability:
     right = predicted == true
     bins = tuple(_bins(confidence, right))
     gap = sum(b.n_images * abs(b.confidence - b.accuracy) for b in bins) / len(true)
-    share = float(right.mean())
-    return Reliability(temperature, len(true), share, wilson(share, len(true)), gap, bins)
+    found = binomtest(int(right.sum()), len(true)).proportion_ci(method="wilson")
+    interval = (float(found.low), float(found.high))
+    return Reliability(temperature, len(true), float(right.mean()), interval, gap, bins)
 
 
 def _bins(confidence: npt.NDArray[np.float32], right: BoolArray) -> list[Bin]:
@@ -98,10 +99,3 @@ def _bins(confidence: npt.NDArray[np.float32], right: BoolArray) -> list[Bin]:
         for b, n in enumerate(np.bincount(which, minlength=N_BINS))
         if n
     ]
-
-
-def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Interval of a share seen in n cases. Wilson 1927."""
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(middle - half, 0.0), min(middle + half, 1.0)

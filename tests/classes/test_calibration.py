@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bacon_gcd.classes.calibration import hold_out, measure, wilson
+from bacon_gcd.classes.calibration import hold_out, measure
 
 
 def test_a_fifth_of_every_class_is_held_out_and_never_all():
@@ -51,7 +51,10 @@ def test_one_held_out_label_gives_a_wide_interval():
     assert found.interval[0] < 0.3
 
 
-def test_wilson_by_hand():
-    low, high = wilson(0.5, 100)
-    assert (low, high) == (pytest.approx(0.4038, abs=1e-3), pytest.approx(0.5962, abs=1e-3))
-    assert wilson(1.0, 10)[1] == pytest.approx(1.0)
+def test_the_interval_is_wilsons():
+    true = np.zeros(100, dtype=np.int64)
+    cosines = torch.zeros(100, 2)
+    cosines[:50, 0] = cosines[50:, 1] = 0.5  # half of the answers are right
+    found = measure(cosines, true)
+    assert found.interval == pytest.approx((0.4038, 0.5962), abs=1e-3)
+    assert measure(cosines[:50], true[:50]).interval[1] == pytest.approx(1.0)
