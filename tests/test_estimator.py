@@ -5,7 +5,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bacon_gcd import CategoryDiscovery
-from bacon_gcd.classes.number import count_classes
+from bacon_gcd.classes.find import find_classes
 from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError
 from bacon_gcd.data.labels import encode
@@ -113,7 +113,7 @@ def test_the_same_seed_gives_the_same_model_and_touches_no_global_state(problem)
 def test_the_number_of_classes_is_counted_as_discover_counts(problem):
     X, labels = vectors(problem), problem.data.labels
     model = CategoryDiscovery(**QUICK).fit(X, labels)
-    counted = count_classes(unit(X), labels, seed=0).estimate
+    counted = find_classes(unit(X), labels, seed=0).number.estimate
     assert len(model.classes_) == counted > 4, "new classes are found"
     assert model.score(X, problem.true) > 0.9
     assert model.class_counts_.sum() == len(X)

@@ -35,6 +35,10 @@ class Sorted:
     """The class a labeled image looks like, if that is not its own; -1 otherwise."""
     radii: FloatArray
     """(C,) distance to its nearest centroid beyond which an image is an outlier."""
+    second_choice: IntArray | None = None
+    """The class that comes next; -1 = none."""
+    nearest_known: IntArray | None = None
+    """The likeliest known class; -1 = none."""
 
 
 def by_size(features: Tensor, labels: IntArray, centroids: Tensor, *, n_known: int) -> Tensor:
@@ -67,10 +71,29 @@ def sort_images(
         threshold: see `choose_side`.
     """
     n_known = int(labels.max(initial=-1)) + 1 if n_known is None else n_known
-    cosines = features @ centroids.T
-    probabilities = (cosines / temperature).softmax(dim=1).numpy()
+    probabilities = (features @ centroids.T / temperature).softmax(dim=1).numpy()
+    return sort_by(
+        probabilities, features, labels, centroids, neighbors, n_known=n_known, threshold=threshold
+    )
+
+
+def sort_by(
+    probabilities: npt.NDArray[np.floating[Any]],
+    features: Tensor,
+    labels: IntArray,
+    centroids: Tensor,
+    neighbors: IntArray,
+    *,
+    n_known: int,
+    threshold: float | None = None,
+) -> Sorted:
+    """The likeliest class for unlabeled images, their own class for labeled ones.
+
+    probabilities: (N, C), the known classes first. The others as in `sort_images`.
+    """
     labeled = labels >= 0
     class_ids = np.where(labeled, labels, choose_side(probabilities, n_known, threshold))
+    cosines = features @ centroids.T
     home = np.where(labeled, labels, cosines.argmax(dim=1).numpy())
     away = distances(cosines, home)
     limits = radii(away, home, len(centroids))
@@ -82,7 +105,25 @@ def sort_images(
         away > limits[home],
         suspects(labels, class_ids, neighbors),
         limits,
+        second_choice(probabilities, class_ids),
+        best_known(probabilities, n_known),
     )
+
+
+def second_choice(probabilities: npt.NDArray[np.floating[Any]], class_ids: IntArray) -> IntArray:
+    """(N,) the likeliest class but the one that was chosen; -1 where there is no other."""
+    if probabilities.shape[1] < 2:
+        return np.full(len(class_ids), -1, dtype=np.int64)
+    others = probabilities.copy()
+    others[np.arange(len(class_ids)), class_ids] = -1
+    return np.asarray(others.argmax(axis=1), dtype=np.int64)
+
+
+def best_known(probabilities: npt.NDArray[np.floating[Any]], n_known: int) -> IntArray:
+    """(N,) the likeliest of the known classes; -1 where there is none."""
+    if n_known == 0:
+        return np.full(len(probabilities), -1, dtype=np.int64)
+    return np.asarray(probabilities[:, :n_known].argmax(axis=1), dtype=np.int64)
 
 
 def probability_known(probabilities: npt.NDArray[np.floating[Any]], n_known: int) -> FloatArray:

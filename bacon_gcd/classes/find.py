@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,6 +80,7 @@ def find_classes(
     *,
     seed: int,
     allowed: Range | None = None,
+    groups: Sequence[str] | None = None,
     neighbors: IntArray | None = None,
     rules: Rules = RULES,
 ) -> Classes:
@@ -87,20 +89,22 @@ def find_classes(
     Args:
         labels: (N,) known class, -1 = unlabeled.
         allowed: smallest and largest number of classes; as many as there seem to be unless given.
+        groups: (N,) images of one group (a photo series) are hidden together.
         neighbors: (N, k) similar images; found here unless given.
     """
     near = nearest(features, n_neighbors=rules.neighbors) if neighbors is None else neighbors
     view = View(fit_space(features, labels, seed=seed, rules=rules), near, seed, rules)
     n_known = int(labels.max(initial=-1)) + 1
     guess, score = nearest_known(view, labels)
-    line = threshold(*fold_scores(view.space, near, labels, seed=seed, rules=rules), rules)
+    known, new = fold_scores(view.space, near, labels, seed=seed, groups=groups, rules=rules)
+    line = threshold(known, new, rules)
     number = count_classes(view, labels, guess, score < line, allowed=allowed)
     scores = sort(view, labels, guess, score, line, n_new=number.estimate - n_known)
     class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
     share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
     checks = [
         check(view, labels, fold, line, n_new=number.estimate - n_known)
-        for fold in folds(labels, rules.whole_folds, seed=seed, rules=rules)
+        for fold in folds(labels, rules.whole_folds, seed=seed, groups=groups, rules=rules)
     ]
     measured = expected(checks, known_share=share, rules=rules)
     sure = measured.accuracy if measured else rules.usual_accuracy
@@ -217,6 +221,7 @@ def check(view: View, labels: IntArray, fold: Fold, line: float, *, n_new: int) 
         right=np.concatenate([right_known, grouped_right(found[new] - n_seen, labels[new])]),
         is_known=np.arange(len(rows)) < len(known),
         called_known=found[rows] < n_seen,
+        hidden=np.unique(labels[new]),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +36,18 @@ class Fold:
     """Rows of the hidden classes."""
 
 
-def folds(labels: IntArray, n_folds: int, *, seed: int, rules: Rules = RULES) -> Iterator[Fold]:
-    """Hide a third of the classes and a third of the labels of the others, several times."""
+def folds(
+    labels: IntArray,
+    n_folds: int,
+    *,
+    seed: int,
+    groups: Sequence[str] | None = None,
+    rules: Rules = RULES,
+) -> Iterator[Fold]:
+    """Hide a third of the classes and a third of the labels of the others, several times.
+
+    groups: (N,) images of one group (a photo series) are hidden together.
+    """
     rng = np.random.default_rng((seed, 7))
     n_known = int(labels.max(initial=-1)) + 1
     if n_known < 2:
@@ -46,13 +56,25 @@ def folds(labels: IntArray, n_folds: int, *, seed: int, rules: Rules = RULES) ->
     for _ in range(n_folds):
         order = rng.permutation(n_known)
         seen = np.sort(order[n_hidden:])
-        rows = [rng.permutation(np.flatnonzero(labels == c)) for c in seen]
-        spared = [r[: max(1, int(len(r) * rules.hidden_labels))] for r in rows if len(r) > 1]
-        hidden_known = np.sort(np.concatenate(spared)) if spared else np.empty(0, dtype=np.int64)
+        rows = [np.flatnonzero(labels == c) for c in seen]
+        some = [_some(each, groups, rules.hidden_labels, rng) for each in rows]
+        hidden_known = np.sort(np.concatenate(some))
         hidden_new = np.flatnonzero(np.isin(labels, order[:n_hidden]))
         visible = np.where(np.isin(labels, seen), np.searchsorted(seen, labels), -1)
         visible[hidden_known] = -1
         yield Fold(visible.astype(np.int64), seen, hidden_known, hidden_new)
+
+
+def _some(
+    rows: IntArray, groups: Sequence[str] | None, share: float, rng: np.random.Generator
+) -> IntArray:
+    """About this share of the rows, at least one, in whole groups and never all of them."""
+    names = [str(row) if groups is None else groups[row] for row in rows.tolist()]
+    units, unit_of = np.unique(names, return_inverse=True)
+    order = rng.permutation(len(units))[:-1] if len(units) else np.empty(0, dtype=np.int64)
+    before = np.cumsum(np.bincount(unit_of, minlength=len(units))[order])
+    n_units = int((before < max(1.0, share * len(rows) - 1)).sum()) + 1
+    return rows[np.isin(unit_of, order[:n_units])]
 
 
 def averaged(values: Tensor, neighbors: IntArray) -> Tensor:
@@ -84,11 +106,17 @@ def any_known(evidence: Tensor) -> Tensor:
 
 
 def fold_scores(
-    space: ClassSpace, neighbors: IntArray, labels: IntArray, *, seed: int, rules: Rules = RULES
+    space: ClassSpace,
+    neighbors: IntArray,
+    labels: IntArray,
+    *,
+    seed: int,
+    groups: Sequence[str] | None = None,
+    rules: Rules = RULES,
 ) -> tuple[FloatArray, FloatArray]:
     """Scores of hidden images of known classes, and of hidden classes, over several folds."""
     known, new = [np.empty(0)], [np.empty(0)]
-    for fold in folds(labels, rules.folds, seed=seed, rules=rules):
+    for fold in folds(labels, rules.folds, seed=seed, groups=groups, rules=rules):
         for rows, found in ((fold.hidden_known, known), (fold.hidden_new, new)):
             with_near = torch.from_numpy(np.concatenate([rows[:, None], neighbors[rows]], axis=1))
             score = any_known(known_evidence(space, fold.labels, with_near.reshape(-1)))

@@ -16,6 +16,7 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
+CENTROID_TEMPERATURE = 0.1  # ours: the classifier's temperature, so that confidences compare
 TEMPERATURES = np.geomspace(0.005, 100, 200)
 MIN_CHECKED = 5  # images of each kind
 MOST_COMPARED = 2000  # images from which a temperature is read
@@ -31,6 +32,8 @@ class Checked:
     """(n,) images of classes that stayed known."""
     called_known: BoolArray
     """(n,) images that were put into a known class."""
+    hidden: IntArray
+    """The classes that were hidden."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Expected:
 
     n_images: int
     """Labeled images it was measured on."""
+    n_classes: int
+    """Known classes that were hidden as if they were new."""
     accuracy: float
     """Unlabeled images that are right, known and new in the proportion that was found."""
     interval: tuple[float, float]
@@ -79,6 +84,7 @@ def expected(
     n_images, accuracy = len(np.unique(rows)), float((weights * found).sum())
     return Expected(
         n_images=n_images,
+        n_classes=len(np.unique(np.concatenate([each.hidden for each in checks]))),
         accuracy=accuracy,
         interval=share_interval(accuracy, n_images),
         known=float(found[is_known].mean()),

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.number import seen_from_mean
-from bacon_gcd.classes.parts import MIN_MEMBERS
+from bacon_gcd.classes.count import LEAST
+from bacon_gcd.classes.space import centered
 from bacon_gcd.cluster import assign, kmeans
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json
@@ -138,7 +138,7 @@ def grow_tree(
         class_ids: (N,) class of each row, known classes first.
         fixed: (N,) rows that never leave their class.
     """
-    rows = seen_from_mean(features)
+    rows = centered(features)
     members, splits = split_classes(rows, class_ids, fixed, n_classes=n_classes, seed=seed)
     stays = np.arange(n_classes) < n_known
     stays[class_ids[fixed]] = True
@@ -186,7 +186,7 @@ def _halves(
     """The best split of each part, where there is one that leaves no image alone."""
     for part in parts:
         rows = np.flatnonzero(members == part)
-        split = _in_two(features, rows, fixed[rows], seed) if len(rows) >= 2 * MIN_MEMBERS else None
+        split = _in_two(features, rows, fixed[rows], seed) if len(rows) >= 2 * LEAST else None
         if split is None:
             continue
         staying, leaving = split
@@ -200,11 +200,11 @@ def _in_two(
     features: Tensor, rows: IntArray, fixed: BoolArray, seed: int
 ) -> tuple[IntArray, IntArray] | None:
     """Rows that stay and rows that leave; fixed rows stay."""
-    if int((~fixed).sum()) < MIN_MEMBERS:
+    if int((~fixed).sum()) < LEAST:
         return None
     chosen = np.linspace(0, len(rows), min(SAMPLE, len(rows)), endpoint=False).astype(np.int64)
     # Someone must be able to leave, also where nearly all are fixed.
-    chosen = np.union1d(chosen, np.flatnonzero(~fixed)[:MIN_MEMBERS])
+    chosen = np.union1d(chosen, np.flatnonzero(~fixed)[:LEAST])
     anchors = np.where(fixed[chosen], 0, -1) if fixed.any() else None
     points = features[torch.from_numpy(rows)]
     found = kmeans(points[chosen], 2, labels=anchors, n_init=2, seed=seed, max_iterations=30)
@@ -212,7 +212,7 @@ def _in_two(
     if not fixed.any() and side.sum() > len(side) / 2:
         side = 1 - side
     staying, leaving = rows[side == 0], rows[side == 1]
-    return (staying, leaving) if min(len(staying), len(leaving)) >= MIN_MEMBERS else None
+    return (staying, leaving) if min(len(staying), len(leaving)) >= LEAST else None
 
 
 # Coarser

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted, probability_known, sort_images
-from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE, Reliability, measure
+from bacon_gcd.classes.reliability import matching_temperature
 from bacon_gcd.cluster import add_centroids, constrained_kmeans, unit
 from bacon_gcd.discovery.corrected import Corrected, best_allowed, without_barred
 
@@ -30,27 +30,23 @@ class Clusters:
 
     centroids: Tensor
     """(C, D) unit rows."""
-    reliability: Reliability | None
-
-    @property
-    def temperature(self) -> float:
-        """Chosen by hidden labels where there are any."""
-        return self.reliability.temperature if self.reliability else CENTROID_TEMPERATURE
+    temperature: float
+    """Of the softmax of the cosines with them that gives the confidence."""
 
     def only(self, keep: BoolArray) -> Clusters:
         """Without the other classes. keep: (C,)."""
         return replace(self, centroids=self.centroids[torch.from_numpy(keep)])
 
 
-def settle_under(features: Tensor, left: Corrected, hidden: BoolArray, *, seed: int) -> Clusters:
-    """Clusters under the constraints: once without the hidden labels to measure, then with all."""
-    reliability = None
-    if hidden.any():
-        without = replace(left, class_ids=np.where(hidden, -1, left.class_ids))
-        centroids = unit(cluster_under(features, without, seed=seed))
-        cosines = features[torch.from_numpy(hidden)] @ centroids.T
-        reliability = measure(cosines, left.class_ids[hidden])
-    return Clusters(unit(cluster_under(features, left, seed=seed)), reliability)
+def settle_under(features: Tensor, left: Corrected, *, sure: float, seed: int) -> Clusters:
+    """Clusters under the constraints, and as much confidence on average as was measured.
+
+    sure: expected accuracy of the images that no person has looked at.
+    """
+    centroids = unit(cluster_under(features, left, seed=seed))
+    free = torch.from_numpy(left.fixed < 0)
+    cosines = without_barred(features @ centroids.T, left)[free]
+    return Clusters(centroids, matching_temperature(cosines, sure))
 
 
 def cluster_under(features: Tensor, left: Corrected, *, seed: int) -> Tensor:
@@ -71,7 +67,7 @@ def cluster_under(features: Tensor, left: Corrected, *, seed: int) -> Tensor:
 
 
 def weights_of(left: Corrected) -> Tensor:
-    """(N,) how much an image counts in its class; a hidden label counts like any image."""
+    """(N,) how much an image counts in its class."""
     labeled = left.labeled & (left.class_ids >= 0)
     weights = np.where(labeled, LABEL_WEIGHT, 1.0)
     return torch.from_numpy(np.where(left.confirmed, CONFIRMED_WEIGHT, weights)).float()

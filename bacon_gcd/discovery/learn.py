@@ -18,7 +18,7 @@ from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.cluster import unit
 from bacon_gcd.discovery.corrected import Corrected
 from bacon_gcd.discovery.settings import Range
-from bacon_gcd.discovery.sorting import Answer, hidden_labels, sort_features
+from bacon_gcd.discovery.sorting import Answer, sort_features
 from bacon_gcd.methods import recipe_for, settings_for
 from bacon_gcd.methods.base import Method, Recipe
 from bacon_gcd.model import CENTROID_METHOD
@@ -123,15 +123,14 @@ def learn(
     number, n_classes = answer.number, answer.n_classes
     note = note or _nothing
     note(kind="classes", estimate=n_classes, interval=number.interval, **number.beside)
-    given = samples.labels if constraints is None else constraints.given
-    hidden = hidden_labels(given, samples.groups, trained=plan.recipe.epochs > 0, seed=seed)
-    visible = replace(samples, labels=np.where(hidden, -1, samples.labels))
-    method = train(visible, plan, n_classes=n_classes, seed=seed, device=device, note=note)
+    method = train(samples, plan, n_classes=n_classes, seed=seed, device=device, note=note)
     if plan.recipe.epochs == 0:
         return Learned(plan.name, method, frozen, frozen, near, answer)
     features = unit(embed(method.features, samples.tokens, device=device))
-    answer = sort(features, allowed=(n_classes, n_classes), hidden=hidden)
-    return Learned(plan.name, method, frozen, features, near, replace(answer, number=number))
+    # Trained features have learned the labels, also of classes that would be hidden to measure.
+    trained = sort(features, allowed=(n_classes, n_classes))
+    trained = replace(trained, number=number, expected=answer.expected)
+    return Learned(plan.name, method, frozen, features, near, trained)
 
 
 def train(

@@ -138,7 +138,7 @@ def find(
         neighbors=nearest(features) if settings.epochs else near,
         xy=map_of(features, settings.seed),
         duplicates=find_duplicates(inputs.table, learned.frozen, near),
-        reliability=answer.reliability,
+        expected=answer.expected,
         certain=None if left is None else left.certain,
     )
 

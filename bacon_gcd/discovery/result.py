@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted
-from bacon_gcd.classes.calibration import Reliability
-from bacon_gcd.classes.number import ClassNumber
+from bacon_gcd.classes.count import ClassNumber
+from bacon_gcd.classes.reliability import Expected
 from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.discovery.duplicates import Duplicates
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
@@ -119,8 +119,8 @@ class Found:
     duplicates: list[Duplicates]
     number: ClassNumber | None = None
     """How the classes were counted, if they were."""
-    reliability: Reliability | None = None
-    """What hidden labels say of the answer, if any were hidden."""
+    expected: Expected | None = None
+    """What hidden classes say of the answer, if any could be hidden."""
     tree: ClassTree | None = None
     """Coarser and finer cuts, when they are those of an earlier run."""
     certain: npt.NDArray[np.bool_] | None = None

@@ -14,7 +14,7 @@ Range = tuple[int, int]
 Tell = Callable[[str], None]
 AUTO = "auto"
 EFFORTS = ("quick", "normal", "thorough")
-DEFAULT_EFFORT = "normal"
+DEFAULT_EFFORT = "quick"
 
 
 @dataclass(frozen=True)

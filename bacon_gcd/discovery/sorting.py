@@ -9,18 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from bacon_gcd.classes.assign import Sorted, sort_images
-from bacon_gcd.classes.calibration import Reliability, hold_out
-from bacon_gcd.classes.centroids import settle
+from bacon_gcd.classes.assign import Sorted, sort_by
+from bacon_gcd.classes.count import ClassNumber, Range
+from bacon_gcd.classes.find import find_classes
 from bacon_gcd.classes.neighbors import nearest
-from bacon_gcd.classes.number import ClassNumber, Range, count_classes
+from bacon_gcd.classes.reliability import Expected
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.discovery.constrained import settle_under, sort_under
 from bacon_gcd.discovery.corrected import Corrected, resized
 
 IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
-MIN_LABELS = 2  # of a class, from which on some are hidden to measure with
-MIN_LABELS_TRAINED = 5  # the same for labels that training does not see
+N_SUSPECTING = 6  # similar images by which a label is suspected
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +34,8 @@ class Answer:
     """(C, D) unit rows."""
     temperature: float
     """Of the softmax of the cosines with the centroids that gives the confidence."""
-    reliability: Reliability | None
-    """What hidden labels say of the answer; None: none could be hidden."""
+    expected: Expected | None
+    """What hidden classes say of the answer; None: too little could be hidden."""
     images: Sorted
     corrections: Corrected | None = None
     """The classes of the answer, where a person's corrections decide on them."""
@@ -51,7 +50,6 @@ def sort_features(
     threshold: float | None,
     seed: int,
     constraints: Corrected | None = None,
-    hidden: BoolArray | None = None,
     neighbors: IntArray | None = None,
 ) -> Answer:
     """Count the classes, find where they are, and sort every image into one.
@@ -63,68 +61,55 @@ def sort_features(
         allowed: smallest and largest number of classes; equal ones are not counted.
         threshold: of the probability from which an image is known; None: the likeliest class.
         constraints: a person's corrections; known are then the classes that they call so.
-        hidden: (N,) labels to measure with, which training did not see; chosen here unless given.
         neighbors: (N, K) similar images, by which labels are suspected; of `features` unless given.
     """
-    number = count(features, labels, allowed=allowed, seed=seed)
-    near = nearest(features) if neighbors is None else neighbors
+    near = nearest(features, n_neighbors=RULES.neighbors)
+    found = find_classes(
+        features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
+    )
+    suspecting = (near if neighbors is None else neighbors)[:, :N_SUSPECTING]
     if constraints is not None:
         return _sort_under(
-            features, groups, number, constraints, hidden, near, threshold=threshold, seed=seed
+            features,
+            found.number,
+            found.expected,
+            constraints,
+            suspecting,
+            threshold=threshold,
+            seed=seed,
         )
-    if hidden is None:
-        hidden = hidden_labels(labels, groups, trained=False, seed=seed)
-    found = settle(features, labels, hidden, n_classes=number.estimate, seed=seed)
-    images = sort_images(
+    images = sort_by(
+        found.probabilities,
         features,
         labels,
         found.centroids,
-        near,
-        temperature=found.temperature,
+        suspecting,
+        n_known=int(labels.max(initial=-1)) + 1,
         threshold=threshold,
     )
-    return Answer(
-        number, number.estimate, found.centroids, found.temperature, found.reliability, images
-    )
-
-
-def count(features: Tensor, labels: IntArray, *, allowed: Range | None, seed: int) -> ClassNumber:
-    """How many classes there are; a number that is given is not counted."""
-    if allowed is not None and allowed[0] == allowed[1]:
-        return ClassNumber(allowed[0], allowed, {})
-    return count_classes(features, labels, seed=seed, allowed=allowed)
-
-
-def hidden_labels(
-    labels: IntArray, groups: Sequence[str] | None, *, trained: bool, seed: int
-) -> BoolArray:
-    """(N,) labels to measure with; training must not see them, so it gives up fewer."""
-    few = MIN_LABELS_TRAINED if trained else MIN_LABELS
-    return hold_out(labels, groups, min_labels=few, seed=seed)
+    n_classes, centroids = found.number.estimate, found.centroids
+    return Answer(found.number, n_classes, centroids, found.temperature, found.expected, images)
 
 
 def _sort_under(
     features: Tensor,
-    groups: Sequence[str] | None,
     number: ClassNumber,
+    expected: Expected | None,
     asked: Corrected,
-    hidden: BoolArray | None,
     neighbors: IntArray,
     *,
     threshold: float | None,
     seed: int,
 ) -> Answer:
     """As many classes as were counted, but all that a person's corrections require."""
-    left = resized(asked, max(number.estimate, int(asked.required.sum())))
+    wanted = max(number.estimate, int(asked.required.sum()))
+    left = resized(asked, min(wanted, asked.most_classes))
     n_classes = len(left.classes)
-    if hidden is None:
-        hidden = hidden_labels(left.given, groups, trained=False, seed=seed)
-    found = settle_under(features, left, hidden, seed=seed)
+    sure = expected.accuracy if expected else RULES.usual_accuracy
+    found = settle_under(features, left, sure=sure, seed=seed)
     images = sort_under(features, left, found, neighbors, threshold=threshold)
     filled = np.bincount(images.class_ids, minlength=n_classes) > 0
     if not filled.all():  # the ids of classes that are gone are not used again
         left, found = left.only(filled), found.only(filled)
         images = sort_under(features, left, found, neighbors, threshold=threshold)
-    return Answer(
-        number, n_classes, found.centroids, found.temperature, found.reliability, images, left
-    )
+    return Answer(number, n_classes, found.centroids, found.temperature, expected, images, left)

@@ -6,14 +6,23 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bacon_gcd.backbone.weights import find
-from bacon_gcd.classes.calibration import Reliability
+from bacon_gcd.classes.reliability import Expected as Measured
 from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.data.joined import file_of
 from bacon_gcd.discovery.result import Found
 from bacon_gcd.discovery.settings import DiscoverSettings
-from bacon_gcd.report.contents import ClassInfo, Duplicate, ReportData, Rows, Suspect
+from bacon_gcd.report.contents import (
+    ClassInfo,
+    Duplicate,
+    Expected,
+    ReportData,
+    Rows,
+    Share,
+    Suspect,
+)
 from bacon_gcd.report.figures import read_log, training_curves
 from bacon_gcd.report.page import write_report
 
@@ -31,17 +40,19 @@ def report_data(
     return ReportData(
         title=f"Discovered in {Path(settings.source).name}",
         rows=rows_of(found),
-        classes=[ClassInfo(c.name, c.known) for c in found.sized_classes],
+        classes=class_infos(found),
         thumbnail=table.image,
         file=lambda row: file_of(table.source, row),
         notes=notes(settings, found),
+        chosen=chosen(settings),
+        expected=expected_of(found.expected),
         suspected=suspected(found),
         duplicates=[Duplicate(each.rows, each.kind) for each in found.duplicates],
         quarantine=[(bad.id, bad.reason) for bad in table.quarantine],
         tree=tree,
         threshold=settings.threshold,
         training=training_curves(read_log(folder / "log.jsonl")),
-        settings={k: v for k, v in dataclasses.asdict(settings).items() if v is not None},
+        settings={k: v for k, v in dataclasses.asdict(settings).items() if v not in (None, 0)},
     )
 
 
@@ -53,6 +64,8 @@ def rows_of(found: Found) -> Rows:
         labeled=found.inputs.labels >= 0,
         confidence=found.images.confidence,
         known_probability=found.images.known_probability,
+        second_choice=found.images.second_choice,
+        nearest_known=found.images.nearest_known,
         outlier=found.images.outlier,
         xy=found.xy,
         neighbors=found.neighbors,
@@ -72,8 +85,11 @@ def notes(settings: DiscoverSettings, found: Found) -> list[str]:
     """What a reader of the result must know."""
     entry = find(settings.backbone)
     told = [number_note(settings, found), f"{found.inputs.table.summary()}."]
-    if found.number is not None:
-        told.append(reliability_note(found.reliability))
+    if found.number is not None and found.expected is None:
+        told.append(
+            "Too few labels could be hidden to measure how many images are right: the confidence "
+            "is a guess from other sets of images."
+        )
     if entry.supervised:
         told.append(
             f"The backbone {entry.name} was trained with ImageNet labels; classes like those of "
@@ -108,14 +124,65 @@ def number_note(settings: DiscoverSettings, found: Found) -> str:
     )
 
 
-def reliability_note(found: Reliability | None) -> str:
-    """How far the confidence can be trusted."""
+def chosen(settings: DiscoverSettings) -> list[str]:
+    """Which way the images were sorted, and by which evidence."""
+    if settings.recut or settings.refit or settings.update:
+        return []
+    how = (
+        f"features trained for {settings.epochs} epochs"
+        if settings.epochs
+        else "the backbone's own features"
+    )
+    return [
+        f"Images were sorted by {how}. Known and new classes were told apart by how well an image "
+        "and its neighbors fit the labeled images of each class; where known ends and new begins "
+        "was learned by treating some known classes as new."
+    ]
+
+
+def class_infos(found: Found) -> list[ClassInfo]:
+    """Each class with how sure its images are, and what else they look like."""
+    images, names = found.images, found.class_names
+    free = found.inputs.labels < 0
+    infos = []
+    for number, each in enumerate(found.classes):
+        inside = free & (images.class_ids == number)
+        sure = float(images.confidence[inside].mean()) if inside.any() else None
+        like = "" if each.known else most_common(images.nearest_known, inside, names)
+        infos.append(
+            ClassInfo(
+                each.name,
+                each.known,
+                purity=None if each.known else sure,
+                precision=sure if each.known else None,
+                nearest_known=""
+                if each.known
+                else most_common(images.nearest_known, inside, names),
+                second_choice=most_common(images.second_choice, inside, names),
+            )
+        )
+    return infos
+
+
+def most_common(
+    choices: npt.NDArray[np.int64] | None, inside: npt.NDArray[np.bool_], names: list[str]
+) -> str:
+    """The name that most of these images have; nothing where there is none."""
+    picked = np.empty(0, dtype=np.int64) if choices is None else choices[inside]
+    picked = picked[picked >= 0]
+    return names[int(np.bincount(picked).argmax())] if len(picked) else ""
+
+
+def expected_of(found: Measured | None) -> Expected | None:
+    """The measured shares as the page shows them."""
     if found is None:
-        return "No label could be held out, so the confidence is not calibrated."
-    low, high = found.interval
-    bins = "; ".join(f"{b.confidence:.0%} sure, {b.accuracy:.0%} right" for b in found.bins)
-    return (
-        f"Expected accuracy on images of known classes: {found.accuracy:.0%} ({low:.0%} to "
-        f"{high:.0%}), from {found.n_images} labels that were held out. Their confidence, "
-        f"beside what came true: {bins} (mean gap {found.error:.0%})."
+        return None
+    return Expected(
+        Share(found.accuracy, *found.interval),
+        known_recall=Share(found.known),
+        known_precision=None if found.precision is None else Share(found.precision),
+        new_recall=Share(found.new),
+        new_precision=None if found.precision_new is None else Share(found.precision_new),
+        n_images=found.n_images,
+        n_classes=found.n_classes,
     )

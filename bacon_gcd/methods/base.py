@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
+from bacon_gcd.classes.reliability import CENTROID_TEMPERATURE
 from bacon_gcd.cluster import assign, kmeans
 from bacon_gcd.data.batches import Batch
 

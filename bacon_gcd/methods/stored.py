@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.calibration import CENTROID_TEMPERATURE
+from bacon_gcd.classes.reliability import CENTROID_TEMPERATURE
 from bacon_gcd.config import UserError
 from bacon_gcd.methods.base import Method
 
