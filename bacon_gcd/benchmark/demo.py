@@ -52,7 +52,7 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
         "bacon": dict(zip(("all", "old", "new"), headline(result), strict=True)),
         "report": str(page),
         "seconds": round(seconds, 1),
-        "text": story(frozen, result, page, seconds),
+        "text": summary_text(frozen, result, page, seconds),
     }
 
 
@@ -66,7 +66,7 @@ def clear_old_demo(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def story(frozen: dict[str, Any], result: dict[str, Any], page: Path, seconds: float) -> str:
+def summary_text(frozen: dict[str, Any], result: dict[str, Any], page: Path, seconds: float) -> str:
     """What was found, beside what the untrained features give."""
     rows = {
         "frozen k-means": (frozen["all"], frozen["old"], frozen["new"]),

@@ -84,7 +84,7 @@ def model_card(bench: Workbench, result: Mapping[str, Any]) -> str:
         f"{seen if result['backbone']['trained_with_labels'] else ''}.\n\n"
         f"{bench.split.n_known} known classes of {bench.split.n_classes}. "
         f"Protocol: {result['identity']['protocol']}; split {result['identity']['split']}.\n\n"
-        "Novel classes are called novel_000, novel_001, ...; nobody has named them.\n"
+        "Novel classes are called novel_000, novel_001, ...; they have no other names yet.\n"
     )
 
 

@@ -67,8 +67,8 @@ def held_out(labels: Tensor, *, most: int) -> Tensor:
     """(N,) bool: the first labeled images of each class, `most` of them but at most half. DARP."""
     labeled = labels >= 0
     sizes = torch.bincount(labels[labeled], minlength=1)
-    room = (sizes // 2).clamp_max(most)[labels.clamp_min(0)]
-    return labeled & (rank_within(labels) < room)
+    allowed = (sizes // 2).clamp_max(most)[labels.clamp_min(0)]
+    return labeled & (rank_within(labels) < allowed)
 
 
 @torch.no_grad()

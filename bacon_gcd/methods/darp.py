@@ -27,7 +27,7 @@ class DARPSettings(MethodSettings):
     prior: Annotated[str, "sizes to align to: " + ", ".join(SOURCES)] = "labeled"
     warmup: Annotated[float, "epochs before pseudo-labels are refined"] = 80
     interval: Annotated[int, "steps between refinements; the authors take 100 on CIFAR-100"] = 10
-    alpha: Annotated[float, "candidates per place when noise is removed"] = 2.0
+    alpha: Annotated[float, "candidates per image of a class when noise is removed"] = 2.0
     held_out: Annotated[int, "labeled images per class kept apart, for the prior confusion"] = 10
     threshold: Annotated[float, "confidence from which a pseudo-label is taught"] = 0.95
     classifier: Annotated[str, "cosine or linear"] = "cosine"

@@ -1,4 +1,4 @@
-"""From settings and data to a trainer: the one place where method, task and data meet."""
+"""A trainer from settings and data; benchmark, discovery and estimator all start here."""
 
 from __future__ import annotations
 

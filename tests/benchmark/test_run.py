@@ -203,7 +203,7 @@ def wait_for(ready, seconds=120):
             ["--views", "1"],
             "views '1' is neither 'fresh' nor a number of at least 2, which bacon-s",
         ),
-        (["--known", "a,b"], "--known 'a,b': give a number, or class ids"),
+        (["--known", "a,b"], "--known 'a,b': give a number, a share, or class ids"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing_behind(small, words, message):
