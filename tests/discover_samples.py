@@ -9,7 +9,7 @@ from bacon_gcd.config import to_toml
 from bacon_gcd.discovery.folder import (
     FoundClass,
     Prediction,
-    write_features,
+    write_matrix,
     write_predictions,
 )
 from bacon_gcd.system.files import write_atomic
@@ -64,5 +64,5 @@ def make_run(folder, rows=None, classes=CLASSES, *, next_id=4, images=True):
             color = (60 * home % 256, 40 + 13 * number % 200, 5 * number % 256)
             Image.new("RGB", (12, 10), color).save(path)
     features[:, 6] += 1e-3  # no row is zero
-    write_features(run, features / np.linalg.norm(features, axis=1, keepdims=True))
+    write_matrix(run / "features.npy", features / np.linalg.norm(features, axis=1, keepdims=True))
     return run

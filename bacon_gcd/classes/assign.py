@@ -39,6 +39,8 @@ class Sorted:
     """The class that comes next; -1 = none."""
     nearest_known: IntArray | None = None
     """The likeliest known class; -1 = none."""
+    probabilities: npt.NDArray[np.floating[Any]] | None = None
+    """(N, C), where centroids and a temperature alone do not give them."""
 
 
 def by_size(features: Tensor, labels: IntArray, centroids: Tensor, *, n_known: int) -> Tensor:

@@ -93,6 +93,7 @@ def find_classes(
         neighbors: (N, k) similar images; found here unless given.
     """
     near = nearest(features, n_neighbors=rules.neighbors) if neighbors is None else neighbors
+    near = near[:, : max(1, min(rules.neighbors, len(labels) // rules.rows_per_neighbor))]
     view = View(fit_space(features, labels, seed=seed, rules=rules), near, seed, rules)
     n_known = int(labels.max(initial=-1)) + 1
     guess, score = nearest_known(view, labels)

@@ -73,7 +73,7 @@ def _some(
     units, unit_of = np.unique(names, return_inverse=True)
     order = rng.permutation(len(units))[:-1] if len(units) else np.empty(0, dtype=np.int64)
     before = np.cumsum(np.bincount(unit_of, minlength=len(units))[order])
-    n_units = int((before < max(1.0, share * len(rows) - 1)).sum()) + 1
+    n_units = int((before < max(1, int(share * len(rows)))).sum()) + 1
     return rows[np.isin(unit_of, order[:n_units])]
 
 

@@ -13,6 +13,8 @@ class Rules:
     """Principal axes that are kept: with 64 known and new images are told apart less well."""
     neighbors: int = 10
     """Images whose scores are averaged with those of an image."""
+    rows_per_neighbor: int = 20
+    """Images for each of these neighbors: in small sets ten would be of other classes."""
     isotropic: float = 0.2
     """Share of the within-class covariance that is the same in all directions."""
     shape_labels: float = 100.0

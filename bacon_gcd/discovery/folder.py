@@ -174,7 +174,24 @@ class DiscoverRun:
     @cached_property
     def features(self) -> npt.NDArray[np.float32]:
         """(N, D) unit features, rows as the predictions, memory-mapped."""
-        path = self.folder / "features.npy"
+        return self._matrix("features.npy")
+
+    @cached_property
+    def probabilities(self) -> npt.NDArray[np.float32] | None:
+        """(N, C) of each class for each image; None where the model's centroids tell them."""
+        if not (self.folder / "probabilities.npy").exists():
+            return None
+        found = self._matrix("probabilities.npy")
+        if found.shape[1] != len(self.classes):
+            raise UserError(
+                f"{self.folder / 'probabilities.npy'}: has {found.shape[1]} columns, but there "
+                f"are {len(self.classes)} classes"
+            )
+        return found
+
+    def _matrix(self, name: str) -> npt.NDArray[np.float32]:
+        """A stored matrix with a row for each image, memory-mapped."""
+        path = self.folder / name
         found = read_npy(path, mapped=True)
         if found.ndim != 2 or len(found) != len(self.rows):
             raise UserError(
@@ -271,11 +288,11 @@ def write_predictions(
     write_json(folder / "classes.json", {"classes": listed, "next_id": next_id})
 
 
-def write_features(folder: Path, features: npt.NDArray[np.floating[Any]]) -> None:
-    """Write features.npy: (N, D) float32, rows as the predictions."""
+def write_matrix(path: Path, values: npt.NDArray[np.floating[Any]]) -> None:
+    """Write a .npy of float32 with a row for each image, in the order of the predictions."""
     buffer = io.BytesIO()
-    np.save(buffer, np.asarray(features, dtype=np.float32), allow_pickle=False)
-    write_atomic(folder / "features.npy", buffer.getvalue())
+    np.save(buffer, np.asarray(values, dtype=np.float32), allow_pickle=False)
+    write_atomic(path, buffer.getvalue())
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], *, columns: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.backbone.bank import ReadyTokens
-from bacon_gcd.classes.assign import Sorted, choose_side, sort_images, suspects
+from bacon_gcd.classes.assign import Sorted, choose_side, second_choice, sort_by, suspects
 from bacon_gcd.classes.tree import ClassTree, read_tree
 from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError
@@ -110,14 +110,18 @@ def sort_again(
     inputs = inputs_of(before, settings, model)
     features = torch.from_numpy(np.array(before.features))
     certain = certain_rows(before)
-    if move:
+    shares = before.probabilities
+    if shares is None:
         shares = probabilities(features, model.centroids, model.temperature)
+    if move:
         sides = choose_side(shares, len(inputs.known), settings.threshold)
         tree = with_moved(tree, features, np.where(certain, -1, sides), before=before.classes)
     cores = class_cores(tree, n_classes, n_before=len(before.classes))
     cut = tree.renumbered(cores)
     centroids = centroids_of(features, model.centroids, tree, cores)
-    return cut_run(before, inputs, model, cut, centroids, features, certain, cores, next_id)
+    own = probabilities(features, centroids, model.temperature)
+    shares = cut_shares(shares, own, tree, cores)
+    return cut_run(before, inputs, model, cut, centroids, features, certain, cores, next_id, shares)
 
 
 def cut_run(
@@ -130,6 +134,7 @@ def cut_run(
     certain: BoolArray,
     cores: IntArray,
     next_id: int,
+    shares: npt.NDArray[np.float32],
 ) -> Found:
     """Everything that the folder of the cut run holds."""
     class_ids = cut.cut(len(cores))
@@ -145,7 +150,7 @@ def cut_run(
         classes=cut_classes(before, cores, next_id),
         next_id=next_id + int((cores >= len(before.classes)).sum()),
         features=features,
-        images=sorted_as(class_ids, features, inputs, centroids, neighbors, model.temperature),
+        images=sorted_as(class_ids, shares, features, inputs, centroids, neighbors),
         neighbors=neighbors,
         xy=np.array([[row.x, row.y] for row in before.rows], dtype=np.float32),
         duplicates=duplicates_of(before),
@@ -249,26 +254,48 @@ def centroids_of(features: Tensor, centroids: Tensor, tree: ClassTree, cores: In
     )
 
 
+def cut_shares(
+    shares: npt.NDArray[np.float32],
+    own: npt.NDArray[np.float32],
+    tree: ClassTree,
+    cores: IntArray,
+) -> npt.NDArray[np.float32]:
+    """(N, C) probabilities of the classes of a cut.
+
+    Classes that were joined have the sum of theirs; a class that was split shares its own out.
+
+    Args:
+        shares: (N, C before) probabilities of the run.
+        own: (N, C) by the centroids of the cut.
+    """
+    was, now = tree.cores(shares.shape[1]), tree.cores(len(cores))
+    found = np.zeros_like(own)
+    for number in range(shares.shape[1]):
+        pieces = np.flatnonzero(np.isin(cores, now[was == number]))
+        part = own[:, pieces] / np.maximum(own[:, pieces].sum(axis=1, keepdims=True), 1e-12)
+        found[:, pieces] += shares[:, number, None] * part
+    return found
+
+
 def sorted_as(
     class_ids: IntArray,
+    shares: npt.NDArray[np.float32],
     features: Tensor,
     inputs: Inputs,
     centroids: Tensor,
     neighbors: IntArray,
-    temperature: float,
 ) -> Sorted:
-    """Every image in the class it is told to be in, and as sure of it as the model is."""
+    """Every image in the class it is told to be in, and as sure of it as its share is."""
     labels, n_known = inputs.labels, len(inputs.known)
-    found = sort_images(
-        features, labels, centroids, neighbors, temperature=temperature, n_known=n_known
-    )
-    shares = probabilities(features, centroids, temperature)
+    found = sort_by(shares, features, labels, centroids, neighbors, n_known=n_known)
     sure = shares[np.arange(len(labels)), class_ids].astype(np.float64)
     return dataclasses.replace(
         found,
         class_ids=class_ids,
         confidence=np.where(labels >= 0, 1.0, sure),
         suggested=suspects(labels, class_ids, neighbors),
+        second_choice=second_choice(shares, class_ids),
+        probabilities=shares,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +87,7 @@ def sort_features(
         n_known=int(labels.max(initial=-1)) + 1,
         threshold=threshold,
     )
+    images = replace(images, probabilities=found.probabilities)
     n_classes, centroids = found.number.estimate, found.centroids
     return Answer(found.number, n_classes, centroids, found.temperature, found.expected, images)
 

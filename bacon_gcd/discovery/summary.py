@@ -124,6 +124,19 @@ def number_note(settings: DiscoverSettings, found: Found) -> str:
     )
 
 
+def expected_note(found: Measured | None) -> list[str]:
+    """The measured accuracy in a sentence, where it was measured."""
+    if found is None:
+        return []
+    low, high = found.interval
+    return [
+        f"Expected accuracy on images without a label: {found.accuracy:.0%} ({low:.0%} to "
+        f"{high:.0%}), known and new classes together; {found.known:.0%} of the images of known "
+        f"classes and {found.new:.0%} of those of new ones. Measured on {found.n_images} labeled "
+        f"images, with {found.n_classes} known classes treated as new."
+    ]
+
+
 def chosen(settings: DiscoverSettings) -> list[str]:
     """Which way the images were sorted, and by which evidence."""
     if settings.recut or settings.refit or settings.update:
@@ -155,9 +168,7 @@ def class_infos(found: Found) -> list[ClassInfo]:
                 each.known,
                 purity=None if each.known else sure,
                 precision=sure if each.known else None,
-                nearest_known=""
-                if each.known
-                else most_common(images.nearest_known, inside, names),
+                nearest_known=like,
                 second_choice=most_common(images.second_choice, inside, names),
             )
         )

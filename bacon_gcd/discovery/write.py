@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bacon_gcd.classes.tree import ClassTree, grow_tree
 from bacon_gcd.config import to_toml
-from bacon_gcd.discovery.folder import Prediction, write_csv, write_features, write_predictions
+from bacon_gcd.discovery.folder import Prediction, write_csv, write_matrix, write_predictions
 from bacon_gcd.discovery.result import Found
 from bacon_gcd.discovery.settings import DiscoverSettings
-from bacon_gcd.discovery.summary import notes, write_page
+from bacon_gcd.discovery.summary import expected_note, notes, write_page
 from bacon_gcd.model import describe_backbone, save_model
 from bacon_gcd.system.files import write_atomic, write_json
 
@@ -20,7 +20,9 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
     table = found.inputs.table
     write_atomic(folder / "config.toml", to_toml(dataclasses.asdict(settings)).encode())
     write_predictions(folder, predictions(found), found.sized_classes, next_id=found.next_id)
-    write_features(folder, found.features.numpy())
+    write_matrix(folder / "features.npy", found.features.numpy())
+    if found.images.probabilities is not None:
+        write_matrix(folder / "probabilities.npy", found.images.probabilities)
     groups = [
         {"kind": each.kind, "files": [table.ids[row] for row in each.rows]}
         for each in found.duplicates
@@ -31,7 +33,8 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
     tree = found.tree or tree_of(found, seed=settings.seed)
     write_json(folder / "tree.json", tree.as_dict())
     write_atomic(folder / "edits.jsonl", b"")
-    write_model(folder / "model", settings, found, notes(settings, found))
+    told = [*notes(settings, found), *expected_note(found.expected)]
+    write_model(folder / "model", settings, found, told)
     write_page(folder, settings, found, tree)
 
 

@@ -31,6 +31,16 @@ def test_a_class_with_one_label_keeps_it():
         assert len(fold.hidden_new) == 1
 
 
+def test_images_of_one_group_are_hidden_together():
+    labels = labels_of(6, 6, 6)
+    groups = [f"series-{row // 3}" for row in range(len(labels))]
+    for fold in folds(labels, 6, seed=0, groups=groups):
+        hidden = {groups[row] for row in fold.hidden_known}
+        together = {row for row in range(18) if groups[row] in hidden}
+        assert together == set(fold.hidden_known.tolist())
+        assert np.bincount(labels[fold.hidden_known], minlength=3)[fold.seen].tolist() == [3, 3]
+
+
 @pytest.mark.parametrize("labels", [labels_of(), labels_of(4)])
 def test_fewer_than_two_classes_cannot_be_hidden(labels):
     assert list(folds(labels, 3, seed=0)) == []

@@ -223,10 +223,14 @@ def test_confirmed_images_stay_under_every_threshold(small):
 
 
 def test_a_cut_keeps_the_runs_temperature_and_claims_no_new_measurement(small):
-    """Its centroids were not measured: held-out labels measured those of the run."""
-    done = sort(small, blur=0.4)
-    told = (done.folder / "model/README.md").read_text()
-    assert "Expected accuracy" in told
+    """Its classes were not measured: hidden classes measured those of the run."""
+    known = ("red", "green", "blue", "gray")
+    photos = plant(small / "photos", known=known, novel=("white",), labeled=5)
+    ids = sorted(p.relative_to(photos).as_posix() for p in photos.rglob("*.png"))
+    noise = np.random.default_rng(1).normal(size=(len(ids), 8))
+    np.save(small / "f.npy", vectors_of(ids) + 0.1 * noise)
+    done = bacon_gcd.discover(photos, small / "run", features=small / "f.npy", classes=5)
+    assert "Expected accuracy" in (done.folder / "model/README.md").read_text()
     cut = recut(done.folder, small / "cut", classes=6)
     card = (cut.folder / "model/README.md").read_text()
     assert "Expected accuracy" not in card
