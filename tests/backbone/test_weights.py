@@ -36,7 +36,7 @@ from bacon_gcd.backbone.weights import (
     own_image_size,
     trunk_dtype,
 )
-from bacon_gcd.benchmark.workbench import RunSettings, resolve
+from bacon_gcd.benchmark.settings import RunSettings, resolve
 from bacon_gcd.config import UserError
 from bacon_gcd.data.views import MEAN, STD
 from tests.reference import resnet as resnet_reference
