@@ -23,6 +23,7 @@ from bacon_gcd.discovery.duplicates import Duplicates
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.inputs import Inputs
 from bacon_gcd.methods.base import Method
+from bacon_gcd.system.files import read_json
 from bacon_gcd.system.text import command
 
 IntArray = npt.NDArray[np.int64]
@@ -57,6 +58,15 @@ class Discovery:
             return summary(plan, Path(to))
         return export(plan, Path(to), roots=self.run.roots)
 
+    @property
+    def expected(self) -> Expected | None:
+        """The accuracy that was measured with known classes hidden; None: it was not."""
+        path = self.folder / "expected.json"
+        if not path.exists():
+            return None
+        found: Expected = read_json(path, Expected, what="the expected accuracy of a run")
+        return found
+
     def facts(self) -> dict[str, Any]:
         """The result in numbers."""
         classes = {each.name: int(each.count) for each in self.run.classes}
@@ -67,6 +77,7 @@ class Discovery:
             "classes": classes,
             "outliers": sum(row.outlier for row in self.run.rows),
             "suspected": sum(row.suspected for row in self.run.rows),
+            "expected": None if self.expected is None else dataclasses.asdict(self.expected),
             "report": str(self.report()),
         }
 
@@ -77,11 +88,22 @@ class Discovery:
         return (
             f"{facts['images']} images in {facts['known']} known and {facts['novel']} new "
             f"classes: {sizes}\n"
+            f"{self._expected_line()}"
             f"{facts['outliers']} outliers, {facts['suspected']} suspected label errors\n"
             f"Report: {facts['report']}\n"
             f"Next: open it in a browser; correct it with: "
             f"{command('bacon', 'review', self.folder)}; sort new images with: "
             f"{command('bacon', 'predict', self.folder, 'IMAGES')}"
+        )
+
+    def _expected_line(self) -> str:
+        found = self.expected
+        if found is None:
+            return ""
+        low, high = found.interval
+        return (
+            f"Expect about {found.accuracy:.0%} of the images without a label to be right "
+            f"({low:.0%} to {high:.0%})\n"
         )
 
     def _repr_html_(self) -> str:

@@ -33,6 +33,8 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
     tree = found.tree or tree_of(found, seed=settings.seed)
     write_json(folder / "tree.json", tree.as_dict())
     write_atomic(folder / "edits.jsonl", b"")
+    if found.expected is not None:
+        write_json(folder / "expected.json", dataclasses.asdict(found.expected))
     told = [*notes(settings, found), *expected_note(found.expected)]
     write_model(folder / "model", settings, found, told)
     write_page(folder, settings, found, tree)

@@ -231,9 +231,12 @@ def test_a_cut_keeps_the_runs_temperature_and_claims_no_new_measurement(small):
     np.save(small / "f.npy", vectors_of(ids) + 0.1 * noise)
     done = bacon_gcd.discover(photos, small / "run", features=small / "f.npy", classes=4)
     assert "Expected accuracy" in (done.folder / "model/README.md").read_text()
+    assert done.expected is not None
+    assert f"Expect about {done.expected.accuracy:.0%}" in done.text()
     cut = recut(done.folder, small / "cut", classes=6)
     card = (cut.folder / "model/README.md").read_text()
     assert "Expected accuracy" not in card
+    assert cut.expected is None
     assert "not calibrated" not in card
     assert "the confidence is measured as there" in card
     before, after = (load_model(run.folder / "model") for run in (done, cut))
