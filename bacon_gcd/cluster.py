@@ -137,45 +137,6 @@ def kmeans(
 
 
 @torch.no_grad()
-def constrained_kmeans(
-    features: Features,
-    start: Tensor,
-    *,
-    labels: Ids,
-    barred: IntArray,
-    weights: Tensor | None = None,
-    max_iterations: int = 100,
-    tolerance: float = 1e-4,
-) -> Clusters:
-    """k-means from given centroids, under constraints. COP-k-means, Wagstaff et al. 2001.
-
-    A cluster that loses all its rows keeps its centroid, and may stay empty.
-
-    Args:
-        features: (N, D) rows.
-        start: (C, D) centroids.
-        labels: (N,) the cluster a row must be in, -1 = any.
-        barred: (M, 2) rows and the clusters they must not be in; some cluster must be left.
-        weights: (N,) how much each row counts in its mean, > 0; all the same unless given.
-    """
-    points = Points(features)
-    fixed = torch.from_numpy(as_ids(labels)).to(points.device)
-    pairs = torch.from_numpy(barred).to(points.device)
-    centroids = _checked_start(start, points, len(start))
-    for n_rounds in range(1, max_iterations + 1):
-        found, distances = points.nearest(centroids, fixed, pairs)
-        filled = torch.bincount(found, minlength=len(centroids)) > 0
-        means = points.means(found, len(centroids), weights)
-        updated = torch.where(filled[:, None], means, centroids)
-        clusters = Clusters(as_ids(found), updated, _total(distances), n_rounds)
-        shift = float((updated - centroids).norm(dim=1).sum())
-        centroids = updated
-        if shift**2 < tolerance:
-            break
-    return clusters
-
-
-@torch.no_grad()
 def add_centroids(
     features: Features, centroids: Tensor, n_clusters: int, *, among: Tensor, seed: int
 ) -> Tensor:

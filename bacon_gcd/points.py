@@ -52,21 +52,13 @@ class Points:
             return self.features[index.to(self.device)].float()
         return float32(self.features[index.cpu().numpy()])
 
-    def nearest(
-        self, centroids: Tensor, fixed: Tensor | None = None, barred: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """(N,) nearest centroid, or the `fixed` one where that is >= 0, and its distance.
-
-        barred: (M, 2) rows and the centroids that do not count for them.
-        """
+    def nearest(self, centroids: Tensor, fixed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(N,) nearest centroid, or the `fixed` one where that is >= 0, and its distance."""
         labels = torch.empty(self.n_rows, dtype=torch.int64, device=self.device)
         distances = torch.empty(self.n_rows, device=self.device)
         bias, directions = self._seen_from_origin(centroids)
         for part, x in self.chunks(len(centroids)):
             score = torch.addmm(bias, x, directions, alpha=-2)
-            if barred is not None:
-                here = barred[(barred[:, 0] >= part.start) & (barred[:, 0] < part.stop)]
-                score[here[:, 0] - part.start, here[:, 1]] = torch.inf
             distances[part], labels[part] = score.min(dim=1)
             if fixed is not None:
                 held = torch.where(fixed[part] >= 0, fixed[part], labels[part])

@@ -167,7 +167,7 @@ def sort(
         members = view.space.sums(class_ids, n_known + n_new, weights)
         scores = averaged(view.space.evidence(*members), view.neighbors)
         class_ids = np.where(unlabeled, scores.argmax(dim=1).numpy(), labels)
-        keep_one(class_ids, scores, unlabeled, n_known)
+        keep_one(class_ids, scores, unlabeled, np.arange(n_known + n_new) >= n_known)
     return scores
 
 
@@ -192,10 +192,9 @@ def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
     return kmeans(points, min(n_groups, len(rows)), n_init=1, seed=view.seed).labels
 
 
-def keep_one(class_ids: IntArray, scores: Tensor, unlabeled: BoolArray, n_known: int) -> None:
-    """Give each new class that lost all its images the one that fits it best, in place."""
-    sizes = np.bincount(class_ids, minlength=scores.shape[1])
-    empty = n_known + np.flatnonzero(sizes[n_known:] == 0)
+def keep_one(class_ids: IntArray, scores: Tensor, unlabeled: BoolArray, kept: BoolArray) -> None:
+    """Give each kept class that lost all its images the one that fits it best, in place."""
+    empty = np.flatnonzero(kept & (np.bincount(class_ids, minlength=scores.shape[1]) == 0))
     if not len(empty):
         return
     gap = (scores[:, torch.from_numpy(empty)] - scores.max(dim=1).values[:, None]).numpy()

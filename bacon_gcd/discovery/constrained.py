@@ -1,4 +1,4 @@
-"""Classes under a person's corrections: k-means that keeps to them, and images sorted by them."""
+"""Classes under a person's corrections: sorted anew by the evidence, within what they allow."""
 
 from __future__ import annotations
 
@@ -9,68 +9,96 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.assign import Sorted, probability_known, sort_images
+from bacon_gcd.classes.assign import Sorted, probability_known, sort_by
+from bacon_gcd.classes.find import keep_one
+from bacon_gcd.classes.neighbors import nearest
+from bacon_gcd.classes.novelty import averaged
 from bacon_gcd.classes.reliability import matching_temperature
-from bacon_gcd.cluster import add_centroids, constrained_kmeans, unit
+from bacon_gcd.classes.rules import RULES
+from bacon_gcd.classes.space import fit_space
+from bacon_gcd.cluster import add_centroids, unit
 from bacon_gcd.discovery.corrected import Corrected, best_allowed, without_barred
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-# How many other images these count for in their class. Labels are a fair sample; corrections are
-# made where the machine erred, and would drag their class there. On the demo set (quick effort),
-# after 30 moves 72% of the other images are right; about 62% when all count the same, 55% before.
-LABEL_WEIGHT = 10.0
-CONFIRMED_WEIGHT = 3.0
-
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Where the classes are, and how far an answer can be trusted."""
+    """Where the classes are, and how well each image fits them."""
 
     centroids: Tensor
-    """(C, D) unit rows."""
+    """(C, D) unit rows, for images to come."""
     temperature: float
-    """Of the softmax of the cosines with them that gives the confidence."""
+    """Of the softmax of the cosines with them."""
+    scores: Tensor
+    """(N, C) evidence for each class over its temperature; -inf where an image must not be."""
 
     def only(self, keep: BoolArray) -> Clusters:
         """Without the other classes. keep: (C,)."""
-        return replace(self, centroids=self.centroids[torch.from_numpy(keep)])
+        index = torch.from_numpy(keep)
+        return replace(self, centroids=self.centroids[index], scores=self.scores[:, index])
 
 
 def settle_under(features: Tensor, left: Corrected, *, sure: float, seed: int) -> Clusters:
-    """Clusters under the constraints, and as much confidence on average as was measured.
+    """Classes under the constraints, and as much confidence on average as was measured.
+
+    They start as the person left them, and are sorted anew by the evidence, as `classes.find`
+    does; so a class is still itself after the refit, also one that no image was confirmed of.
 
     sure: expected accuracy of the images that no person has looked at.
     """
-    centroids = unit(cluster_under(features, left, seed=seed))
+    start = start_under(features, left, seed=seed)
+    scores, class_ids = evidence_under(features, left, start, seed=seed)
+    centroids = class_means(features, left, class_ids, start)
     free = torch.from_numpy(left.fixed < 0)
     cosines = without_barred(features @ centroids.T, left)[free]
-    return Clusters(centroids, matching_temperature(cosines, sure))
+    scores = scores / matching_temperature(scores[free], sure)
+    return Clusters(centroids, matching_temperature(cosines, sure), scores)
 
 
-def cluster_under(features: Tensor, left: Corrected, *, seed: int) -> Tensor:
-    """(C, D) centroids; each class starts where the person left it, new ones far from the others.
+def evidence_under(
+    features: Tensor, left: Corrected, centroids: Tensor, *, seed: int
+) -> tuple[Tensor, IntArray]:
+    """(N, C) evidence of each class after the last round, and (N,) the class it gives."""
+    space = fit_space(features, left.fixed, seed=seed)
+    n_neighbors = max(1, min(RULES.neighbors, len(features) // RULES.rows_per_neighbor))
+    near = nearest(features, n_neighbors=n_neighbors)
+    filled = np.bincount(left.class_ids[left.class_ids >= 0], minlength=len(centroids)) > 0
+    class_ids = best_allowed(features @ centroids.T, left)
+    if filled.all():  # otherwise classes that are to be opened take images of others
+        stays = (left.class_ids >= 0) & (left.fixed < 0)
+        stays[left.barred[:, 0]] = False
+        class_ids = np.where(stays, left.class_ids, class_ids)
+    weights = torch.from_numpy(np.where(left.certain, 1.0, RULES.unlabeled_weight)).float()
+    for _ in range(RULES.rounds):
+        members = space.sums(class_ids, len(centroids), weights)
+        scores = averaged(space.evidence(*members), near)
+        class_ids = best_allowed(scores, left)
+        keep_one(class_ids, scores, left.fixed < 0, ~filled)
+    return without_barred(scores, left), class_ids
 
-    So a class is still itself after the refit, also one that no image was confirmed of.
-    """
+
+def class_means(
+    features: Tensor, left: Corrected, class_ids: IntArray, otherwise: Tensor
+) -> Tensor:
+    """(C, D) unit means of the images of each class; of an empty one, where it was."""
+    weights = torch.from_numpy(np.where(left.certain, 1.0, RULES.unlabeled_weight)).float()
+    index = torch.from_numpy(class_ids)
+    sums = torch.zeros_like(otherwise).index_add_(0, index, features * weights[:, None])
+    empty = torch.bincount(index, minlength=len(otherwise)) == 0
+    return torch.where(empty[:, None], otherwise, unit(sums))
+
+
+def start_under(features: Tensor, left: Corrected, *, seed: int) -> Tensor:
+    """(C, D) unit centroids of the classes as they were left, new ones far from the others."""
     members = [np.flatnonzero(left.class_ids == c) for c in range(len(left.classes))]
     start = torch.stack([features[rows].mean(dim=0) for rows in members if len(rows)])
     if len(start) < len(members):
         nowhere = left.barred_from_all(len(start))
         among = torch.from_numpy(nowhere if nowhere.any() else left.fixed < 0)
         start = add_centroids(features, start, len(members), among=among, seed=seed)
-    found = constrained_kmeans(
-        features, start, labels=left.fixed, barred=left.barred, weights=weights_of(left)
-    )
-    return found.centroids
-
-
-def weights_of(left: Corrected) -> Tensor:
-    """(N,) how much an image counts in its class."""
-    labeled = left.labeled & (left.class_ids >= 0)
-    weights = np.where(labeled, LABEL_WEIGHT, 1.0)
-    return torch.from_numpy(np.where(left.confirmed, CONFIRMED_WEIGHT, weights)).float()
+    return unit(start)
 
 
 def sort_under(
@@ -85,19 +113,18 @@ def sort_under(
 
     neighbors: (N, K) the most similar rows of each.
     """
-    cosines = features @ found.centroids.T
     ruled = left.fixed >= 0
     ruled[left.barred[:, 0]] = True
-    images = sort_images(
+    shares = found.scores.softmax(dim=1).numpy()
+    images = sort_by(
+        shares,
         features,
-        np.where(ruled, best_allowed(cosines, left), -1),
+        np.where(ruled, best_allowed(found.scores, left), -1),
         found.centroids,
         neighbors,
-        temperature=found.temperature,
         n_known=left.n_known,
         threshold=threshold,
     )
-    shares = without_barred(cosines / found.temperature, left).softmax(dim=1).numpy()
     classes = images.class_ids
     sure = shares[np.arange(len(classes)), classes].astype(np.float64)
     known = probability_known(shares, left.n_known)
@@ -107,4 +134,5 @@ def sort_under(
         known_probability=np.where(left.certain, classes < left.n_known, known),
         outlier=images.outlier & ~left.confirmed,
         suggested=np.where(left.labeled & ~left.confirmed, images.suggested, -1),
+        probabilities=shares,
     )

@@ -145,5 +145,5 @@ def test_new_rows_are_those_below_the_line_and_enough_for_the_classes():
 def test_a_class_that_lost_all_images_gets_the_best_one():
     scores = torch.tensor([[3.0, 0.0, 2.5], [3.0, 0.0, 1.0], [0.0, 3.0, 0.0]])
     ids = np.array([0, 0, 1])
-    keep_one(ids, scores, np.array([True] * 3), 1)
+    keep_one(ids, scores, np.array([True] * 3), np.array([False, True, True]))
     assert ids.tolist() == [2, 0, 1]
