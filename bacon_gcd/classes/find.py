@@ -193,7 +193,7 @@ def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
 
 
 def keep_one(class_ids: IntArray, scores: Tensor, unlabeled: BoolArray, n_known: int) -> None:
-    """Give each new class that lost all its images the one that fits it best, in place."""
+    """Give each new class that lost all its images the one that fits best, in the arrays."""
     sizes = np.bincount(class_ids, minlength=scores.shape[1])
     empty = n_known + np.flatnonzero(sizes[n_known:] == 0)
     if not len(empty):

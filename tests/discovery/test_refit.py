@@ -240,7 +240,7 @@ def test_training_learns_from_them_too_and_the_model_follows(small):
         assert answers[file]["known"] == row.known
 
 
-def test_constrained_clusters_obey_and_an_empty_one_keeps_its_place():
+def test_constrained_clusters_obey_and_an_empty_one_keeps_its_centroid():
     rows = np.array([[0, 0], [1, 0], [9, 0], [10, 0]], dtype=np.float32)
     start = torch.tensor([[0.0, 0.0], [10.0, 0.0], [50.0, 0.0]])
     labels = np.array([-1, -1, -1, 0])
