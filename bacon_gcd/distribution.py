@@ -21,7 +21,7 @@ def class_counts_from_clusters(
     rank_match: bool,
     cost: str = "share",
 ) -> Tensor:
-    """Estimated images per class, BaCon Sec. 4.1: known classes 0..K-1, then novel, largest first.
+    """Estimated images per class, BaCon §4.1: known classes 0..K-1, then novel, largest first.
 
     The paper gives a known class the size of its matched cluster. The released code lets the
     matching decide only which clusters are known, and deals their sizes out by the order of the

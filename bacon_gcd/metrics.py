@@ -111,7 +111,7 @@ def score(
 def frequency_groups(
     train_counts: Sequence[int] | npt.NDArray[np.number[Any]], *, n_known: int, kind: str
 ) -> dict[str, IntArray]:
-    """Classes of known_many, known_median, known_few, novel_many, ...: BaCon Sec. 5.1.
+    """Classes of known_many, known_median, known_few, novel_many, ...: BaCon §5.1.
 
     The paper divides evenly ("thirds"); the released code cuts at the counts found in the third
     and two-third ranks, so that equal counts stay together and groups differ in size.
