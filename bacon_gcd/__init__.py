@@ -7,7 +7,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Public name -> room. Loaded on first use, so that `bacon --help` imports no torch.
+# Public name -> module. Loaded on first use, so that `bacon --help` imports no torch.
 _PUBLIC = {
     "CategoryDiscovery": "bacon_gcd.estimator",
     "ImageTable": "bacon_gcd.data.images",

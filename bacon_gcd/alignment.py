@@ -16,7 +16,7 @@ def denoise(probabilities: Tensor, class_counts: Tensor, *, alpha: float = 2.0) 
     Args:
         probabilities: (N, C).
         class_counts: (C,) target sizes.
-        alpha: how many candidates per place.
+        alpha: candidates per image of a class.
     """
     order = probabilities.argsort(dim=0, descending=True, stable=True)
     rank = order.argsort(dim=0)

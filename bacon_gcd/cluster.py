@@ -224,9 +224,9 @@ def _seed_centroids(
         trials = 2 + int(math.log(n_clusters))  # greedy: the best of a few draws, as scikit-learn
         return _plus_plus(points, nothing, n_clusters, among=everyone, trials=trials, rng=rng)
     # Unlabeled rows are averaged into one more cluster, which is then dropped.
-    held = torch.where(fixed >= 0, fixed, n_clusters)
-    centroids = points.means(held, n_clusters + 1)[:-1]
-    known = torch.bincount(held, minlength=n_clusters + 1)[:-1] > 0
+    group = torch.where(fixed >= 0, fixed, n_clusters)
+    centroids = points.means(group, n_clusters + 1)[:-1]
+    known = torch.bincount(group, minlength=n_clusters + 1)[:-1] > 0
     rest = _plus_plus(points, centroids[known], n_clusters, among=fixed < 0, trials=1, rng=rng)
     centroids[~known] = rest[int(known.sum()) :]
     return centroids
@@ -288,7 +288,7 @@ def _fixed(points: Points, labels: Ids | None, n_clusters: int) -> Tensor | None
 
 
 def _checked_start(start: Tensor, points: Points, n_clusters: int) -> Tensor:
-    """A copy, because empty clusters are moved in place."""
+    """A copy, because the rows of empty clusters are overwritten."""
     if start.shape != (wanted := (n_clusters, points.dim)):
         raise UserError(f"start centroids have shape {tuple(start.shape)}, not {wanted}")
     return start.detach().to(points.device, torch.float32, copy=True)
@@ -306,7 +306,7 @@ def estimate_n_classes(
 ) -> ClassEstimate:
     """The class number whose clusters explain the labels best. Han et al. 2019, as used by GCD.
 
-    k-means on all rows for each candidate in low..high that bounded Brent asks for; the judge is
+    k-means on all rows for each candidate in low..high that bounded Brent asks for; the score is
     Hungarian accuracy on the labeled rows alone. Of equally good candidates the middle one wins.
     """
     ids = as_ids(labels)

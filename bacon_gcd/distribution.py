@@ -21,12 +21,13 @@ def class_counts_from_clusters(
     rank_match: bool,
     cost: str = "share",
 ) -> Tensor:
-    """Estimated images per class, BaCon Sec. 4.1: known classes 0..K-1, then novel, largest first.
+    """Estimated images per class, BaCon §4.1: known classes 0..K-1, then novel, largest first.
 
     The paper gives a known class the size of its matched cluster. The released code lets the
     matching decide only which clusters are known, and deals their sizes out by the order of the
-    labeled counts (`rank_match`). A known class without labels takes a cluster nobody else claims;
-    an empty cluster counts as 1, so that rates and powers of the counts stay finite.
+    labeled counts (`rank_match`). A known class without labels takes a cluster that
+    is matched to no other; an empty cluster counts as 1, so that rates and powers of the counts
+    stay finite.
 
     Args:
         clusters: (N,) cluster 0..C-1 of every training image, labeled or not.

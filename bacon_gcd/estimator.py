@@ -287,7 +287,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         return array
 
     def _spoken(self, ids: IntArray) -> npt.NDArray[Any]:
-        """Class ids as the caller speaks of classes: by name, or by integer."""
+        """Class ids as the caller gave them: by name, or by integer."""
         if any(isinstance(c, str) for c in self.known_):
             return self.classes_[ids]
         first = int(max(self.known_, default=-1)) + 1

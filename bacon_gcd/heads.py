@@ -91,7 +91,7 @@ def unit_row_gram(weight: Tensor) -> Tensor:
 
 
 class _UnitRowGram(torch.autograd.Function):
-    """G and its gradient, each in one walk over W: no second (M, D) array is made but dW itself."""
+    """G and its gradient, each in one pass over W: no second (M, D) array is made but dW itself."""
 
     ROWS = 4096  # per chunk: few enough to stay in the cache while they are worked on
     COLUMNS = 64

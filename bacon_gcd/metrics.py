@@ -111,18 +111,18 @@ def score(
 def frequency_groups(
     train_counts: Sequence[int] | npt.NDArray[np.number[Any]], *, n_known: int, kind: str
 ) -> dict[str, IntArray]:
-    """Classes of known_many, known_median, known_few, novel_many, ...: BaCon Sec. 5.1.
+    """Classes of known_many, known_median, known_few, novel_many, ...: BaCon §5.1.
 
     The paper divides evenly ("thirds"); the released code cuts at the counts found in the third
-    and two-third places, so that equal counts stay together and groups differ in size.
+    and two-third ranks, so that equal counts stay together and groups differ in size.
     """
     choose("groups", kind, GROUPS)
     counts = np.asarray(train_counts)
     result: dict[str, IntArray] = {}
     for name, classes in zip(SIDES, np.split(np.arange(len(counts)), [n_known]), strict=True):
         size = len(classes)
-        places = (1, 2) if n_known == 5 else (size // 3, 2 * size // 3)
-        cut = _thirds(counts[classes]) if kind == "thirds" else _released(counts[classes], places)
+        ranks = (1, 2) if n_known == 5 else (size // 3, 2 * size // 3)
+        cut = _thirds(counts[classes]) if kind == "thirds" else _released(counts[classes], ranks)
         result |= {f"{name}_{part}": classes[c] for part, c in zip(PARTS, cut, strict=True)}
     return result
 
@@ -205,12 +205,12 @@ def _spread(accuracies: list[float | None]) -> float | None:
     return float(np.std(values)) if len(values) == len(accuracies) else None
 
 
-def _released(counts: npt.NDArray[Any], places: tuple[int, int]) -> list[IntArray]:
-    """Many: above the count in the first place; few: below that in the second; median: the rest."""
+def _released(counts: npt.NDArray[Any], ranks: tuple[int, int]) -> list[IntArray]:
+    """Many: above the count at the first rank; few: below that at the second; median: the rest."""
     if len(counts) == 0:
         return [np.empty(0, dtype=np.int64)] * 3
     ranked = np.sort(counts)[::-1]
-    upper, lower = (ranked[min(place, len(counts) - 1)] for place in places)
+    upper, lower = (ranked[min(rank, len(counts) - 1)] for rank in ranks)
     many, few = counts > upper, counts < lower
     return [np.flatnonzero(many), np.flatnonzero(~many & ~few), np.flatnonzero(few)]
 

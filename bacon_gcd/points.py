@@ -15,7 +15,7 @@ from bacon_gcd.config import UserError
 FloatArray = npt.NDArray[np.floating]
 Features = Tensor | FloatArray
 
-CHUNK_SCORES = 2**20  # point-centroid scores held at a time: 4 MB, whatever N and C are
+CHUNK_SCORES = 2**20  # point-centroid scores in memory at a time: 4 MB, whatever N and C are
 
 
 class Points:
@@ -61,8 +61,8 @@ class Points:
             score = torch.addmm(bias, x, directions, alpha=-2)
             distances[part], labels[part] = score.min(dim=1)
             if fixed is not None:
-                held = torch.where(fixed[part] >= 0, fixed[part], labels[part])
-                distances[part], labels[part] = score.gather(1, held[:, None])[:, 0], held
+                own = torch.where(fixed[part] >= 0, fixed[part], labels[part])
+                distances[part], labels[part] = score.gather(1, own[:, None])[:, 0], own
         return labels, (distances + self.squared).clamp_min(0.0)
 
     def scores(self, centroids: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from bacon_gcd.alignment import align as align  # one of this room's stable names
+from bacon_gcd.alignment import align as align  # one of this module's stable names
 from bacon_gcd.config import choose
 from bacon_gcd.losses import fill_empty
 

@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 EQUATIONS = ["losses", "alignment", "pseudo_labels", "objectives", "distribution"]
 EQUATIONS += ["methods/class_sizes"]
 SOURCES = re.compile(
-    r"Eq\. ?\(|§|\bApp\b|\bspec\b|\bours\b|Algorithm|Claim"
+    r"Eq\. ?\(|§|\bApp\b|\bours\b|Algorithm|Claim \d"
     r"|SimGCD|ORCA|OpenCon|TRSSL|\bABC\b|DARP|\bGCD\b|FixMatch|Sinkhorn|mixup|Hungarian",
     re.IGNORECASE,
 )

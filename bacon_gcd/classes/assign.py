@@ -194,8 +194,8 @@ def _middle_and_spread(values: FloatArray) -> tuple[float, float]:
 def suspects(labels: IntArray, class_ids: IntArray, neighbors: IntArray) -> IntArray:
     """(N,) the class most neighbors of a labeled image are in, when none is in its own; else -1.
 
-    A class too small to fill the neighbors of its members is not judged: who is rare has no choice
-    but to lie among others.
+    A class too small to fill the neighbors of its members is left out: its
+    members have neighbors of other classes because there are not enough of their own.
     """
     suggested = np.full(len(labels), -1, dtype=np.int64)
     large = np.bincount(class_ids) > neighbors.shape[1]

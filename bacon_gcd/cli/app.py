@@ -1,4 +1,4 @@
-"""The `bacon` command itself: how it speaks, and options that commands share."""
+"""The `bacon` command itself: output, errors, and options that commands share."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class DARP(Method):
         self.slow = Ema(self.live, settings.decay)
         self.sizes = TargetSizes(task, settings.prior, most_held_out=settings.held_out)
         # (n_images, C) of the last weak view, and after the last refinement; rows that never took
-        # part in one open no gate.
+        # part in one are below every threshold.
         unsure = torch.full((task.n_images, task.n_classes), 1 / task.n_classes)
         self.predictions, self.refined = nn.Buffer(unsure), nn.Buffer(unsure.clone())
         self.unlabeled = nn.Buffer(torch.zeros(task.n_images).bool())

@@ -94,7 +94,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """How many unlabeled images are right, estimated from known classes held out as if new."""
+    """How many unlabeled images are right, estimated from known classes hidden as if new."""
 
     accuracy: Share
     """Over all unlabeled images, known and new classes together."""
@@ -109,7 +109,7 @@ class Expected:
     n_images: int = 0
     """Labeled images it was measured on."""
     n_classes: int = 0
-    """Known classes that were held out as if new."""
+    """Known classes that were hidden as if new."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 "use strict";
-// One image, large, with its facts and its neighbors. Opens from every thumbnail; the arrow keys walk on.
+// One image, large, with its facts and its neighbors. Opens from every thumbnail; the arrow keys go on.
 function makeDetail(images) {
   const { data } = images;
   const dialog = document.querySelector("#detail");
@@ -49,7 +49,7 @@ function makeDetail(images) {
     fill();
   }
 
-  // The images one walks along: those of the same strip of thumbnails' class or section.
+  // The images the arrow keys go through: those of the same strip of thumbnails' class or section.
   function neighborsOnPage(button, n) {
     if (button.closest(".near")) return [n];
     const around = button.closest(".pages, .strips, section");

@@ -1,5 +1,5 @@
 "use strict";
-// The map: every image a point. Wheel and drag move it, the legend filters it, keys walk from image to image.
+// The map: every image a point. Wheel and drag move it, the legend filters it, keys go from image to image.
 function makeMap(plot, images, detail) {
   const { data, classOf } = images;
   let waiting = 0;

@@ -192,7 +192,7 @@ def test_after_kill_9_only_unfinished_chunks_are_computed(tmp_path):
 
 @pytest.mark.parametrize("kill_at", range(0, 24, 3))
 def test_a_kill_at_any_write_leaves_a_bank_that_can_be_finished(tmp_path, monkeypatch, kill_at):
-    """Every fsync and rename of the build is a place to die; the bytes in the end are the same."""
+    """Every fsync and rename of the build may be the last one; the final bytes are the same."""
     calls = iter(range(1000))
 
     def die(real):

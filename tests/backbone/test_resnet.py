@@ -109,7 +109,7 @@ def test_no_images_give_no_tokens(states):
     assert resnet.new_tail()(tokens).shape == (0, 512)
 
 
-def test_half_precision_tokens_are_welcome(states):
+def test_half_precision_tokens_are_accepted(states):
     tail = ResNet.from_state("resnet18.x", states["resnet18"], image_size=64).new_tail()
     tokens = pictures(2, 64).reshape(2, -1)[:, : 4 * 512].reshape(2, 4, 512)
     torch.testing.assert_close(tail(tokens.half()), tail(tokens.half().float()))

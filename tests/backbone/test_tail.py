@@ -44,7 +44,7 @@ def random_norm(dim: int = 12) -> nn.LayerNorm:
     return norm
 
 
-def twins(
+def both_tails(
     *, dtype: torch.dtype = torch.float64, dim: int = 12, heads: int = 3, layer_scale: bool = False
 ) -> tuple[PlainTail, FoldedTail]:
     block = random_block(dim, heads=heads, layer_scale=layer_scale)
@@ -70,7 +70,7 @@ def assert_same(one: Tensor, other: Tensor) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("layer_scale", [False, True])
 def test_the_folded_block_is_the_plain_block_with_every_gradient(dtype, layer_scale):
-    plain, folded = twins(dtype=dtype, layer_scale=layer_scale)
+    plain, folded = both_tails(dtype=dtype, layer_scale=layer_scale)
     raw = (3 * draw(5, 7, 12) + 1).to(dtype)
     assert_same(folded(fold_tokens(raw)), plain(raw))
     expected, got = gradients(plain, raw), gradients(folded, fold_tokens(raw))
@@ -88,9 +88,9 @@ def test_the_folded_block_is_the_plain_block_with_every_gradient(dtype, layer_sc
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=40, deadline=None)
-def test_the_twins_agree_for_any_shape(n, t, heads, size, seed):
+def test_both_tails_agree_for_any_shape(n, t, heads, size, seed):
     dim = heads * size + heads * (size == 1)  # a LayerNorm of one value is always zero
-    plain, folded = twins(dim=dim, heads=heads)
+    plain, folded = both_tails(dim=dim, heads=heads)
     raw = draw(n, t, dim, seed=seed)
     assert_same(folded(fold_tokens(raw)), plain(raw))
     expected, got = gradients(plain, raw), gradients(folded, fold_tokens(raw))
@@ -99,8 +99,8 @@ def test_the_twins_agree_for_any_shape(n, t, heads, size, seed):
         torch.testing.assert_close(got[name], expected[name], atol=1e-9, rtol=1e-7)
 
 
-def test_the_twins_share_one_state_dict():
-    plain, folded = twins(layer_scale=True)
+def test_both_tails_share_one_state_dict():
+    plain, folded = both_tails(layer_scale=True)
     assert list(plain.state_dict()) == list(folded.state_dict())
     other = FoldedTail(random_block(layer_scale=True, seed=5), random_norm())
     other.load_state_dict(plain.state_dict())
@@ -119,7 +119,7 @@ def test_twelve_tensors_are_trained_and_the_final_norm_is_frozen():
 
 
 def test_the_key_bias_gets_exactly_no_gradient():
-    _, folded = twins()
+    _, folded = both_tails()
     bias = gradients(folded, fold_tokens(draw(3, 5, 12)))["block.attn.qkv.bias"]
     query, key, value = bias.chunk(3)
     assert torch.equal(key, torch.zeros_like(key))
@@ -142,7 +142,7 @@ def test_attention_passes_gradcheck_for_tokens_and_queries():
 
 
 def test_the_folded_tail_passes_gradcheck():
-    _, folded = twins(dim=4, heads=2, layer_scale=True)
+    _, folded = both_tails(dim=4, heads=2, layer_scale=True)
     tokens = fold_tokens(draw(2, 3, 4))
     names = [name for name, p in folded.named_parameters() if p.requires_grad]
 
@@ -156,7 +156,7 @@ def test_the_folded_tail_passes_gradcheck():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_pieces_of_any_size_give_the_same_numbers(dtype, monkeypatch):
-    _, folded = twins()
+    _, folded = both_tails()
     tokens = fold_tokens(draw(7, 5, 12)).to(dtype)
     whole, whole_gradients = folded(tokens), gradients(folded, tokens)
     monkeypatch.setattr(tail_module, "PIECE_BYTES", 2 * 5 * 12 * 8)  # two images, so 2 + 2 + 2 + 1
@@ -166,7 +166,7 @@ def test_pieces_of_any_size_give_the_same_numbers(dtype, monkeypatch):
 
 
 def test_half_precision_tokens_cost_no_more_than_their_rounding():
-    plain, folded = twins(dtype=torch.float32)
+    plain, folded = both_tails(dtype=torch.float32)
     raw = draw(6, 9, 12).float()
     stored = fold_tokens(raw).half()
     assert_same(folded(stored), folded(stored.float()))
@@ -177,7 +177,7 @@ def test_half_precision_tokens_cost_no_more_than_their_rounding():
 
 
 def test_tokens_are_not_copied_for_the_backward_pass():
-    _, folded = twins(dtype=torch.float32)
+    _, folded = both_tails(dtype=torch.float32)
     stored = fold_tokens(draw(6, 9, 12).float()).half()
     kept: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
@@ -187,7 +187,7 @@ def test_tokens_are_not_copied_for_the_backward_pass():
 
 
 def test_no_images_give_no_features_and_a_zero_gradient():
-    _, folded = twins()
+    _, folded = both_tails()
     assert folded(torch.zeros(0, 5, 12)).shape == (0, 12)
     for gradient in gradients(folded, torch.zeros(0, 5, 12).double()).values():
         assert torch.equal(gradient, torch.zeros_like(gradient))

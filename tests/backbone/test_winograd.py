@@ -97,10 +97,10 @@ def test_what_no_gradient_needs_is_not_kept():
 
 def test_a_frozen_weight_still_passes_the_gradient_on():
     maps, weight = example(4, 2, 3, 4)
-    leaf, twin = maps.clone().requires_grad_(), maps.clone().requires_grad_()
+    leaf, other = maps.clone().requires_grad_(), maps.clone().requires_grad_()
     conv3x3(leaf, weight, side=4).square().sum().backward()
-    by_torch(twin, weight, 4).square().sum().backward()
-    torch.testing.assert_close(leaf.grad, twin.grad)
+    by_torch(other, weight, 4).square().sum().backward()
+    torch.testing.assert_close(leaf.grad, other.grad)
 
 
 def test_no_rows_give_no_rows_and_a_zero_gradient():

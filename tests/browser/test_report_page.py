@@ -68,7 +68,7 @@ def test_hostile_names_are_shown_as_text_and_run_nothing(watch, hostile_report):
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_a_thumbnail_opens_and_the_arrow_keys_walk_on(watch, report):
+def test_a_thumbnail_opens_and_the_arrow_keys_go_on(watch, report):
     page = watch().open(report)
     thumbnail = page.locator("#class-2 [data-image]").first
     thumbnail.focus()
@@ -83,7 +83,7 @@ def test_a_thumbnail_opens_and_the_arrow_keys_walk_on(watch, report):
     assert thumbnail.evaluate("element => element === document.activeElement")
 
 
-def test_the_map_can_be_walked_and_opened_with_keys_alone(watch, report):
+def test_the_map_can_be_used_with_keys_alone(watch, report):
     page = watch().open(report)
     page.focus("#plot")
     page.keyboard.press("ArrowRight")

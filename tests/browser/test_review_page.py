@@ -378,9 +378,9 @@ def test_the_page_the_browser_is_started_with_leads_to_the_review_once(watch, se
     page.wait_for_selector("html[data-ready]")
     assert page.url.endswith("/")
     assert class_names(page) == ["cat", "dog", "novel_000", "novel_001"]
-    stranger = watch().page
-    stranger.goto((run / ".review.html").as_uri())
-    stranger.wait_for_selector("text=open the address that")
+    other = watch().page
+    other.goto((run / ".review.html").as_uri())
+    other.wait_for_selector("text=open the address that")
 
 
 def test_long_names_are_shown_whole_and_one_of_many_classes_is_found(watch, serve, tmp_path):

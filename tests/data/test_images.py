@@ -212,7 +212,7 @@ def test_order_and_fingerprint_do_not_depend_on_the_file_system(animals, monkeyp
         assert (after.ids, after.fingerprint) == (before.ids, before.fingerprint)
 
 
-def test_fingerprint_follows_bytes_and_labels_but_not_the_place(animals, tmp_path):
+def test_fingerprint_follows_bytes_and_labels_but_not_the_folder(animals, tmp_path):
     before = read_folder(animals)
     moved = animals.rename(tmp_path / "elsewhere")
     assert read_folder(moved).fingerprint == before.fingerprint

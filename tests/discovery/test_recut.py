@@ -91,7 +91,7 @@ def test_back_and_forth_gives_the_same_classes(small):
     assert len(pairs) == 4
 
 
-def test_labeled_images_stay_and_known_classes_keep_their_place(small):
+def test_labeled_images_stay_and_known_classes_keep_their_order(small):
     done = sort(small, blur=0.4)
     for n in (2, 6):
         cut = recut(done.folder, small / f"cut-{n}", classes=n).run

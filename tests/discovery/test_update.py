@@ -236,7 +236,7 @@ def test_a_class_that_was_opened_and_emptied_again_is_gone(small, planted):
     assert grown.next_id == 5  # its id stays used
 
 
-def test_a_finer_cut_of_the_grown_run_leaves_confirmed_images_in_place(small, planted):
+def test_a_finer_cut_of_the_grown_run_leaves_confirmed_images_in_their_class(small, planted):
     lone = next(row.file_name for row in planted.run.rows if "gray" in row.file_name)
     append_edit(edits_path(planted.folder), {"kind": "move", "files": [lone], "to": "red"})
     add(small, ("red",))

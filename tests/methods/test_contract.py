@@ -226,7 +226,7 @@ def test_on_planted_clusters_a_method_is_as_good_as_frozen_kmeans(name):
     known = problem.true_test < problem.task.n_known
     assert (ids == problem.true_test)[known].mean() >= frozen  # known classes by name
     assert accuracy(clusters(trainer.method.features, problem), problem) >= frozen
-    if name == "abc":  # nothing in it ever speaks for a novel class: these stay with known ones
+    if name == "abc":  # no term of it favors a novel class: these images stay in known ones
         assert accuracy(ids, problem) > 0.6 > 3 / problem.task.n_classes
     else:
         assert accuracy(ids, problem) >= frozen
@@ -367,7 +367,7 @@ def test_an_oracle_must_be_handed_over_by_name(name, others):
         trainer_for(name, prior="oracle")
 
 
-def test_nobody_hears_the_oracle_without_asking():
+def test_a_method_gets_the_oracle_only_if_it_asks():
     counts = torch.tensor([1.0, 2, 3, 4, 5, 6])
     assert trainer_for("bacon-s", oracle_counts=counts).method.oracle_counts is None
     assert trainer_for("gcd", oracle_counts=counts).run()
@@ -442,7 +442,7 @@ def test_every_method_has_a_page_that_names_its_settings_and_paper(name):
 
 @pytest.mark.parametrize("name", ["kmeans", "opencon", "darp"])
 def test_a_run_is_trained_scored_and_kept_by_the_command(name, tmp_path, monkeypatch):
-    """Untrained, with a projector that answers, with strong views and tables: all the same door."""
+    """Untrained, with a projector that answers, with strong views and tables: the same command."""
     monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
     use_small_backbone(monkeypatch)
     words = ["train", "--dataset", "demo", "--image-size", "64", "--views", "2", "--epochs", "1"]

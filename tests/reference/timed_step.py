@@ -2,7 +2,7 @@
 
 What the released code does and what bench/ measures against: the frozen trunk runs once, the last
 block runs whole in both branches, z is 65536 wide and multiplied three times, fp32. `bacon_step` is
-its slow, literal judge (tests/methods/test_bacon.py).
+its slow, literal version (tests/methods/test_bacon.py).
 """
 
 import math

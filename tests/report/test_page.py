@@ -332,7 +332,7 @@ def test_classes_beyond_the_palette_differ_by_their_symbol():
     assert len(set(styles)) == 48
 
 
-def test_places_on_the_map_survive_missing_and_equal_coordinates():
+def test_positions_on_the_map_survive_missing_and_equal_coordinates():
     data = bare(3, [ClassInfo("only", False)], xy=np.array([[1, 5], [2, 5], [np.nan, 5]]))
     found = columns.map_columns(data, np.arange(3))
     assert found["x"] == [0.0, 1000.0, None]

@@ -30,14 +30,14 @@ def run(tmp_path):
     return make_run(tmp_path)
 
 
-def stranger(run):
+def new_client(run):
     app = new_app(OpenRun(run), Secret(TOKEN), port=PORT)
     return TestClient(app, base_url=BASE, follow_redirects=False, raise_server_exceptions=False)
 
 
 @pytest.fixture
 def page(run):
-    client = stranger(run)
+    client = new_client(run)
     client.headers["x-review-token"] = TOKEN
     return client
 
@@ -55,7 +55,7 @@ PATHS = (
 @pytest.mark.parametrize("path", [*PATHS, "/nothing"])
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", "é"])
 def test_nothing_is_told_without_the_token(run, path, token):
-    client = stranger(run)
+    client = new_client(run)
     headers = {} if token is None else {"x-review-token": token.encode()}
     assert client.get(path, headers=headers).status_code == 403
     for name in ("token", "code"):
@@ -66,7 +66,7 @@ def test_nothing_is_told_without_the_token(run, path, token):
 
 
 def test_the_address_gives_a_cookie_and_leaves_the_address_bar(run):
-    client = stranger(run)
+    client = new_client(run)
     answer = client.get("/", params={"token": TOKEN})
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"].lower()
@@ -76,7 +76,7 @@ def test_the_address_gives_a_cookie_and_leaves_the_address_bar(run):
 
 
 def test_the_token_in_the_address_opens_the_front_page_only(run):
-    assert stranger(run).get("/state", params={"token": TOKEN}).status_code == 403
+    assert new_client(run).get("/state", params={"token": TOKEN}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_another_origin_is_refused_even_with_the_token(page, run, origin):
     assert read_edits(edits_path(run)) == []
 
 
-def test_its_own_host_and_origin_are_welcome(page):
+def test_its_own_host_and_origin_are_accepted(page):
     for name in ("127.0.0.1", "localhost"):
         headers = {"host": f"{name}:{PORT}", "origin": f"http://{name}:{PORT}"}
         assert page.get("/state", headers=headers).status_code == 200
@@ -130,7 +130,7 @@ def test_no_path_leads_to_a_file(page, path):
 
 def test_an_image_outside_the_source_folder_is_not_there(tmp_path):
     rows = [replace(predictions()[0], file_name=name) for name in ("../secret.png", "gone.png")]
-    client = stranger(make_run(tmp_path, rows, images=False))
+    client = new_client(make_run(tmp_path, rows, images=False))
     client.headers["x-review-token"] = TOKEN
     assert [client.get(f"/image/{n}").status_code for n in (0, 1)] == [404, 404]
 
@@ -176,7 +176,7 @@ def test_every_button_writes_its_edit_at_once(page, run):
     assert state["images"]["marks"][5] == LABELED | WRONG
     for _ in range(6):
         edit(page, kind="undo")
-    assert shown(page.get("/state").json()) == shown(stranger_state(run))
+    assert shown(page.get("/state").json()) == shown(new_client_state(run))
     assert edit(page, kind="undo").json()["error"] == "there is nothing to undo"
 
 
@@ -185,9 +185,9 @@ def shown(state):
     return {name: value for name, value in state.items() if name not in ("key", "version")}
 
 
-def stranger_state(run):
+def new_client_state(run):
     """The state of a server that begins now: only what is on disk counts."""
-    return stranger(run).get("/state", headers={"x-review-token": TOKEN}).json()
+    return new_client(run).get("/state", headers={"x-review-token": TOKEN}).json()
 
 
 def test_a_split_finds_the_two_halves_of_a_class_and_uses_a_new_id(page, run):
@@ -245,7 +245,7 @@ def test_an_edit_must_be_json_of_reasonable_size(page, run):
 
 def test_hostile_names_travel_as_plain_text(tmp_path):
     classes = [FoundClass(0, HOSTILE, True), FoundClass(1, "b", False)]
-    client = stranger(make_run(tmp_path, predictions(classes, 2), classes))
+    client = new_client(make_run(tmp_path, predictions(classes, 2), classes))
     client.headers["x-review-token"] = TOKEN
     answer = client.get("/state")
     assert answer.headers["content-type"] == "application/json"
@@ -282,7 +282,7 @@ def test_a_killed_server_has_lost_nothing_when_it_comes_back(run):
         process.kill()
         process.wait(10)
         process.stdout.close()
-    assert [c["name"] for c in stranger_state(run)["classes"]][2] == "heron"
+    assert [c["name"] for c in new_client_state(run)["classes"]][2] == "heron"
 
 
 def test_a_folder_that_is_no_run_is_one_line(tmp_path):
@@ -337,7 +337,7 @@ def test_there_is_nothing_to_learn_without_a_correction(page, run):
 def test_nobody_else_starts_a_refit(page, run, headers):
     edit(page, kind="confirm", images=[0])
     assert page.post("/refit", json={"do": "start"}, headers=headers).status_code == 403
-    assert stranger(run).post("/refit", json={"do": "start"}).status_code == 403
+    assert new_client(run).post("/refit", json={"do": "start"}).status_code == 403
     assert page.post("/refit", content=b'{"do": "start"}').status_code == 400
     assert page.get("/refit").json()["is"] == "idle"
 
@@ -400,7 +400,7 @@ def test_a_server_that_comes_back_knows_the_result_of_the_one_before(page, run, 
     edit(page, kind="confirm", images=[0])
     learn(page, "start")
     wait_for(page, "done")
-    again = stranger(run)
+    again = new_client(run)
     again.headers["x-review-token"] = TOKEN
     assert again.get("/refit").json()["line"] == "run-2"
 
@@ -410,7 +410,7 @@ SLOW = "import sys, time; sys.stderr.write('3 of 9\\n'); sys.stderr.flush(); tim
 
 def again_at(run):
     """Another server, as after a restart."""
-    client = stranger(run)
+    client = new_client(run)
     client.headers["x-review-token"] = TOKEN
     return client
 
@@ -465,7 +465,7 @@ def test_a_damaged_line_is_told_by_the_page_and_by_every_command(page, run, tmp_
     edit(page, kind="rename", **{"class": 2, "to": "heron"})
     with edits_path(run).open("ab") as file:
         file.write(b"xx\n")
-    assert stranger_state(run)["skipped"] == ["line 2: not an edit"]
+    assert new_client_state(run)["skipped"] == ["line 2: not an edit"]
     words = [sys.executable, "-m", "bacon_gcd", "export", str(run), "--to", str(tmp_path / "out")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0
