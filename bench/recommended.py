@@ -1,6 +1,6 @@
 """BaCon-S on pooled frozen features of a part of a benchmark: one line of scores per variant.
 
-python scripts/recommended_study.py DATASET --part 4 --seed 0 released recommended \
+python -m bench.recommended DATASET --part 4 --seed 0 released recommended \
     recommended,start_heads=novel
 """
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=2000, help="test images, as many of each class")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--features", type=Path, default=Path("features"), help="kept here")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     settings = resolve(RunSettings(dataset=asked.dataset, method="kmeans"), changes={}, recipe={})
     problem = pooled(prepare(settings, data=None), asked)
     print(f"{len(problem.train)} images, {(problem.labels >= 0).sum()} labeled", flush=True)
