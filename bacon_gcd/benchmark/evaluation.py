@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bacon_gcd.benchmark.workbench import Workbench
+from bacon_gcd.classes.placed import nearest_class, place_classes
 from bacon_gcd.cluster import as_ids, assign, kmeans
 from bacon_gcd.methods.base import Method
 from bacon_gcd.metrics import anchored, name_clusters, score
@@ -19,10 +20,11 @@ from bacon_gcd.training.embed import TrainProbe
 IntArray = npt.NDArray[np.int64]
 FINAL_RESTARTS = 10  # of the k-means that gives the headline number
 JOINT = "joint_kmeans"
+PLACED = "placed"
 
 
 def evaluate(method: Method, bench: Workbench) -> dict[str, Any]:
-    """Four blocks, `classifier` None for a method that has none; `joint_kmeans` where asked."""
+    """Six blocks, `classifier` None for a method that has none; `joint_kmeans` where asked."""
     test = unit_features(method, test_probe(bench))
     train = unit_features(method, train_probe(bench))
     unlabeled = np.flatnonzero(bench.labels < 0)
@@ -33,6 +35,7 @@ def evaluate(method: Method, bench: Workbench) -> dict[str, Any]:
             method.nearest_class(train[unlabeled]), bench.true_train[unlabeled], bench
         ),
         "classifier": classifier_block(method, bench),
+        **placed_blocks(test, train, bench),
     }
     if method.headline == JOINT:
         blocks[JOINT] = joint_block(test, train, bench, restarts=FINAL_RESTARTS)
@@ -63,6 +66,26 @@ def joint_block(test: Tensor, train: Tensor, bench: Workbench, *, restarts: int)
     features = torch.cat([train, test])
     found = kmeans(features, bench.split.n_classes, labels=labels, n_init=restarts, seed=0)
     return block(found.labels[len(train) :], bench.true_test, bench)
+
+
+def placed_blocks(test: Tensor, train: Tensor, bench: Workbench) -> dict[str, dict[str, Any]]:
+    """Classes found from the training images alone: test images go to the nearest centroid.
+
+    `placed_train` are the unlabeled training images, as they were sorted to find the classes.
+    """
+    placed = place_classes(
+        train,
+        bench.labels,
+        n_classes=bench.split.n_classes,
+        n_known=bench.split.n_known,
+        seed=bench.settings.seed,
+    )
+    unlabeled = np.flatnonzero(bench.labels < 0)
+    found, true = placed.class_ids[unlabeled], bench.true_train[unlabeled]
+    return {
+        PLACED: block(nearest_class(test, placed.centroids), bench.true_test, bench),
+        "placed_train": block(found, true, bench),
+    }
 
 
 def classifier_block(method: Method, bench: Workbench) -> dict[str, Any] | None:
@@ -102,6 +125,9 @@ def quick_scores(method: Method, bench: Workbench) -> dict[str, float | None]:
         if method.headline == JOINT:
             train = unit_features(method, train_probe(bench))
             scores = joint_block(test, train, bench, restarts=1)
+        elif method.headline == PLACED:
+            train = unit_features(method, train_probe(bench))
+            scores = placed_blocks(test, train, bench)[PLACED]
         else:
             found = kmeans(test, bench.split.n_classes, n_init=1, seed=0)
             scores = block(found.labels, bench.true_test, bench)

@@ -18,6 +18,7 @@ from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.files import write_atomic
 
 FRESH = "fresh"
+OF_DATASET = ("released", "recommended")  # presets that take the learning rate of the dataset
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def resolve(
     own = settings_for(settings.method, preset=preset, changes=changes)
     if own.needs_fresh_views and settings.views != FRESH:
         raise UserError(f"views {settings.views!r}: {own.needs_fresh_views}")
-    if preset == "released" and dataset is not None and dataset.learning_rate is not None:
+    if preset in OF_DATASET and dataset is not None and dataset.learning_rate is not None:
         recipe = {"learning_rate": dataset.learning_rate} | {
             k: v for k, v in recipe.items() if v is not None
         }

@@ -160,7 +160,8 @@ def evaluate(run: RunFolder, json: JsonFlag = False) -> None:
 def _score_table(result: Mapping[str, Any]) -> str:
     """The blocks as a table; null is shown as a dash."""
     blocks = ("frozen_kmeans", "test_kmeans", "inductive", "transductive", "classifier")
-    names = [name for name in (*blocks, "joint_kmeans") if name in result]
+    ours = ("placed", "placed_train", "joint_kmeans")
+    names = [name for name in (*blocks, *ours) if name in result]
     columns = ["all", "old", "new", "known_many", "known_median", "known_few", "known_std"]
     columns += ["novel_many", "novel_median", "novel_few", "novel_std", "nmi", "ari"]
     rows = [["", *names]]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bacon_gcd.config import UserError, choose, settings_from
 from bacon_gcd.methods import abc, darp, fixmatch, gcd, kmeans, opencon, orca, simgcd, trssl
-from bacon_gcd.methods.bacon import PAPER, RELEASED, BaCon, orca_style
+from bacon_gcd.methods.bacon import PAPER, RECOMMENDED, RELEASED, BaCon, orca_style
 from bacon_gcd.methods.base import Method, MethodSettings, Recipe, TailSource, Task
 
 COMMON = Recipe()
@@ -41,13 +41,21 @@ class Entry:
 METHODS: dict[str, Entry] = {
     "bacon-s": Entry(
         BaCon,
-        {"released": Preset(RELEASED), "paper": Preset(PAPER)},
+        {
+            "released": Preset(RELEASED),
+            "paper": Preset(PAPER),
+            "recommended": Preset(RECOMMENDED),
+        },
         "two branches that advise each other; the classifier branch is SimGCD-style",
         "Bai et al., NeurIPS 2023, arXiv 2310.01376",
     ),
     "bacon-o": Entry(
         BaCon,
-        {"released": Preset(orca_style(RELEASED)), "paper": Preset(orca_style(PAPER))},
+        {
+            "released": Preset(orca_style(RELEASED)),
+            "paper": Preset(orca_style(PAPER)),
+            "recommended": Preset(orca_style(RECOMMENDED)),
+        },
         "two branches that advise each other; the classifier branch is ORCA-style (reconstructed)",
         "Bai et al., NeurIPS 2023, arXiv 2310.01376",
     ),

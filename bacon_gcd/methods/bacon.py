@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bacon_gcd.classes.placed import Placed, in_correspondence, place_classes
+from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import CosineClassifier, Projector
@@ -34,6 +36,10 @@ from bacon_gcd.pseudo_labels import (
     positiveness,
 )
 
+SOURCES = ("clusters", "classes")
+# An estimate needs no measure of its own reliability, which costs more than the estimate.
+QUICK_RULES = replace(RULES, whole_folds=0)
+
 
 @dataclass(frozen=True)
 class BaConSettings(MethodSettings):
@@ -42,6 +48,15 @@ class BaConSettings(MethodSettings):
     priors: ClassVar = ("contrastive", "classifier", "labeled", "balanced", "oracle")
     style: Annotated[str, "classifier branch: S like SimGCD, O like ORCA"] = "S"
     prior: Annotated[str, "where class counts come from: " + ", ".join(priors)] = "contrastive"
+    counts_by: Annotated[str, "class counts: sizes of clusters, or of classes that are found"] = (
+        "clusters"
+    )
+    start_heads: Annotated[str, "classifier rows that start at found classes: none, novel, all"] = (
+        "none"
+    )
+    centroids_by: Annotated[str, "centroids that answer: of clusters (k-means), or of classes"] = (
+        "clusters"
+    )
     interval: Annotated[float, "r: epochs of 200 between two estimates of the class counts"] = 10
     restarts: Annotated[int, "k-means restarts of an estimate"] = 1
     rank_match: Annotated[bool, "give cluster sizes to known classes by rank of labels"] = True
@@ -77,6 +92,9 @@ class BaConSettings(MethodSettings):
     def __post_init__(self) -> None:
         choose("style", self.style, ("S", "O"))
         choose("prior", self.prior, self.priors)
+        choose("counts_by", self.counts_by, SOURCES)
+        choose("start_heads", self.start_heads, ("none", "novel", "all"))
+        choose("centroids_by", self.centroids_by, SOURCES)
         choose("counts", self.counts, ("random", "expected"))
         choose("advice", self.advice, ("soft", "hard", "none"))
         choose("labeled_targets", self.labeled_targets, ("predicted", "onehot"))
@@ -104,6 +122,10 @@ PAPER = replace(
     rank_match=False,
     match_cost="count",
     warmup_full=False,
+)
+# Ours: what measures best, with its ablation in docs/methods/bacon.md.
+RECOMMENDED = replace(
+    RELEASED, counts_by="classes", start_heads="all", centroids_by="classes", interval=1
 )
 
 
@@ -139,6 +161,8 @@ class BaCon(Method):
         self.projector = Projector(self.feature_dim, width=settings.projector_width or None)
         self.uncertainty = nn.Buffer(torch.tensor(0.5))
         self.class_counts = torch.ones(task.n_classes)
+        if settings.centroids_by == "classes":
+            self.headline = "placed"
 
     def groups(self) -> list[Group]:
         """One optimizer per branch; only the contrastive one decays vectors, as released."""
@@ -251,12 +275,49 @@ class BaCon(Method):
     def refresh(self, epoch: int, probe: Probe) -> None:
         """Re-estimate the class counts every r epochs (§4.1); O also measures its uncertainty."""
         if epoch % self.task.scaled(self.settings.interval) == 0:
+            if epoch == 0 and self.settings.start_heads != "none":
+                self.start_classifier(probe)
             self.class_counts.copy_(self.estimate(probe))
         if self.settings.style == "O":
             unlabeled = torch.from_numpy(probe.labels < 0)
             sure = probe.run(lambda t: self.classify(t).softmax(dim=1).amax(dim=1))
             mean = sure[unlabeled].mean() if unlabeled.any() else sure.mean()
             self.uncertainty.copy_((1 - mean).clamp(max=0.5))
+
+    def place_classes(self, tail: nn.Module, probe: Probe, rules: Rules = QUICK_RULES) -> Placed:
+        """Find classes and keep their centroids; a novel one continues one of the last time. Ours.
+
+        So class c has the same row of the classifier from estimate to estimate.
+        """
+        placed = place_classes(
+            F.normalize(probe.run(tail), dim=1),
+            probe.labels,
+            n_classes=self.task.n_classes,
+            n_known=self.task.n_known,
+            seed=probe.seed,
+            rules=rules,
+        )
+        if len(self.centroids):
+            placed = in_correspondence(placed, self.centroids, n_known=self.task.n_known)
+        self.set_centroids(placed.centroids, temperature=placed.temperature)
+        return placed
+
+    @torch.no_grad()
+    def start_classifier(self, probe: Probe) -> None:
+        """Turn rows of the classifier to the centroids of found classes, at their own length."""
+        centroids = self.place_classes(self.classify_tail, probe).centroids
+        chosen = centroids.any(dim=1)
+        if self.settings.start_heads == "novel":
+            chosen[: self.task.n_known] = False
+        weight = self.classifier.weight
+        weight[chosen] = centroids[chosen] * weight[chosen].norm(dim=1, keepdim=True)
+
+    def place_centroids(self, probe: Probe) -> None:
+        """Centroids of the classes that are found, or of clusters as in every method."""
+        if self.settings.centroids_by == "classes":
+            self.place_classes(self.contrast_tail, probe, RULES)
+        else:
+            super().place_centroids(probe)
 
     def estimate(self, probe: Probe) -> Tensor:
         """(C,) class counts from the source the settings name."""
@@ -269,6 +330,8 @@ class BaCon(Method):
             known = torch.tensor(task.labeled_counts, dtype=torch.float32)
             return torch.cat([known, known.mean().expand(task.n_classes - task.n_known)])
         tail = self.contrast_tail if s.prior == "contrastive" else self.classify_tail
+        if s.counts_by == "classes":
+            return self.place_classes(tail, probe).counts
         return self.clustered_counts(tail, probe)
 
     def clustered_counts(self, tail: nn.Module, probe: Probe) -> Tensor:

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bacon_gcd.classes.placed import nearest_class
 from bacon_gcd.classes.reliability import CENTROID_TEMPERATURE
-from bacon_gcd.cluster import assign, kmeans
+from bacon_gcd.cluster import kmeans
 from bacon_gcd.data.batches import Batch
 
 IntArray = npt.NDArray[np.int64]
@@ -245,9 +246,7 @@ class Method(nn.Module, ABC):
 
     def nearest_class(self, features: Tensor) -> IntArray:
         """(N,) class of the nearest centroid of (N, D) unit features; never an empty class."""
-        filled = self.centroids.any(dim=1)
-        ids: IntArray = filled.nonzero()[:, 0].cpu().numpy()
-        return ids[assign(features, self.centroids[filled])]
+        return nearest_class(features, self.centroids)
 
     def predictor(self) -> Predictor:
         """How new images are answered: by the classifier or by the nearest centroid."""

@@ -40,7 +40,8 @@ def test_train_evaluate_predict(small):
     done = bacon("train", *QUICK, "-o", small / "run", "--evaluate-every", "1", "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
-    for name in ("test_kmeans", "inductive", "transductive", "classifier"):
+    blocks = ("test_kmeans", "inductive", "transductive", "classifier", "placed", "placed_train")
+    for name in blocks:
         block = result[name]
         assert 0 <= block["all"] <= 100
         assert {"old", "new", "known_many", "novel_std", "nmi", "ari"} <= block.keys()
@@ -61,7 +62,8 @@ def test_train_evaluate_predict(small):
         assert 0 <= result["frozen_kmeans"][name] <= 100
 
     shown = bacon("evaluate", small / "run")
-    assert "test_kmeans" in shown.stdout
+    for name in blocks:
+        assert name in shown.stdout
     assert json.loads(bacon("evaluate", small / "run", "--json").stdout) == result
 
     photos = small / "photos"

@@ -1,13 +1,16 @@
 """Every setting of BaCon is varied here, and each variation says what must follow from it."""
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from bacon_gcd.backbone.sources import ReadyTokens
-from bacon_gcd.methods import class_sizes
+from bacon_gcd.classes.placed import place_classes
+from bacon_gcd.cluster import match
+from bacon_gcd.methods import METHODS, class_sizes
 from bacon_gcd.methods.bacon import BaConSettings
 from bacon_gcd.methods.base import Task
 from bacon_gcd.pseudo_labels import positiveness
@@ -316,6 +319,93 @@ def test_a_class_takes_the_cluster_that_it_fills_or_that_holds_most_of_its_label
     method = bacon(problem, replace(BASE, match_cost=cost, rank_match=False, restarts=5))
     method.refresh(0, TrainProbe(ReadyTokens(tokens), labels, 0))
     assert method.class_counts.tolist() == [size, 66 - size]
+
+
+@varies("counts_by")
+def test_counts_are_those_of_found_classes_and_each_class_keeps_its_id():
+    """Few labels of the largest known class do not shrink it, as a deal by rank would."""
+    problem = planted(spread=0.05, epochs=200)
+    labels = problem.data.labels.copy()
+    largest = int(problem.counts[:4].argmax())
+    labels[np.flatnonzero(labels == largest)[2:]] = -1
+    found = {}
+    for counts_by in ("clusters", "classes"):
+        method = bacon(problem, replace(BASE, counts_by=counts_by, restarts=5))
+        method.refresh(0, probe_of(problem.data, labels))
+        found[counts_by] = method.class_counts.clone()
+    assert found["classes"][:4].tolist() == problem.counts[:4].tolist()
+    assert found["clusters"][:4].tolist() != problem.counts[:4].tolist()
+
+    # `method` goes on: what is novel class 4 now stays so, though its images become fewer.
+    novel = found["classes"][4:].tolist()
+    centroids = method.centroids.clone()
+    smaller = np.flatnonzero(problem.true == 4 + int(problem.counts[4:].argmax()))[3:]
+    rows = np.setdiff1d(np.arange(len(labels)), smaller)
+    fewer = TrainProbe(ReadyTokens(problem.data.source.test(rows)), labels[rows], 0)
+    method.refresh(100, fewer)
+    assert method.class_counts[4:].tolist() == [3.0, min(novel)]
+    assert (method.centroids * centroids).sum(dim=1).min() > 0.9
+
+
+def test_a_prior_that_is_not_estimated_stays_as_it_is_with_counts_by_classes():
+    problem = planted(epochs=200)
+    method = bacon(problem, replace(BASE, prior="balanced", counts_by="classes"))
+    method.refresh(0, probe_of(problem.data))
+    assert method.class_counts.tolist() == pytest.approx([len(problem.true) / 6] * 6)
+
+
+@varies("start_heads")
+@pytest.mark.parametrize(("start_heads", "turned"), [("none", 0), ("novel", 2), ("all", 6)])
+def test_rows_of_the_classifier_start_at_found_classes_once_and_keep_their_length(
+    start_heads, turned
+):
+    problem = planted(spread=0.05, epochs=200)
+    method = bacon(problem, replace(BASE, start_heads=start_heads))
+    before = method.classifier.weight.detach().clone()
+    method.refresh(0, probe_of(problem.data))
+    weight = method.classifier.weight.detach().clone()
+    changed = (weight != before).any(dim=1)
+    assert changed.tolist() == [False] * (6 - turned) + [True] * turned
+    torch.testing.assert_close(weight.norm(dim=1), before.norm(dim=1))
+    if turned == 6:  # before any training the classifier names every planted image
+        tokens = problem.data.source.test(np.arange(len(problem.true)))
+        ids = method.classify(tokens).argmax(dim=1).numpy()
+        assert (match(ids, problem.true, 6)[ids] == problem.true).all()
+        assert (ids[problem.true < 4] == problem.true[problem.true < 4]).all()
+    method.refresh(10, probe_of(problem.data))
+    assert torch.equal(method.classifier.weight, weight)
+
+
+@varies("centroids_by")
+def test_centroids_that_answer_are_those_of_clusters_or_of_found_classes():
+    problem = planted(spread=0.6, epochs=200)
+    tokens = problem.data.source.test(np.arange(len(problem.true)))
+    probe = probe_of(problem.data)
+    by_clusters, by_classes = (
+        bacon(problem, replace(BASE, centroids_by=kind)) for kind in ("clusters", "classes")
+    )
+    for method in (by_clusters, by_classes):
+        method.place_centroids(probe)
+    features = F.normalize(by_classes.features(tokens), dim=1).detach()
+    placed = place_classes(features, probe.labels, n_classes=6, n_known=4, seed=0)
+    torch.testing.assert_close(by_classes.centroids, placed.centroids)
+    assert float(by_classes.temperature) == pytest.approx(placed.temperature)
+    assert not torch.allclose(by_clusters.centroids, placed.centroids)
+    assert by_clusters.headline == "test_kmeans"
+    assert by_classes.headline == "placed"
+
+
+def test_the_recommended_preset_is_the_released_one_with_our_four_changes():
+    for name in ("bacon-s", "bacon-o"):
+        presets = METHODS[name].presets
+        ours, theirs = (asdict(presets[p].settings) for p in ("recommended", "released"))
+        assert presets["recommended"].recipe == presets["released"].recipe
+        assert {k: v for k, v in ours.items() if v != theirs[k]} == {
+            "counts_by": "classes",
+            "start_heads": "all",
+            "centroids_by": "classes",
+            "interval": 1,
+        }
 
 
 def test_no_setting_is_left_out():
