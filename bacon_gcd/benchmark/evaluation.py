@@ -104,6 +104,17 @@ def frozen_kmeans(bench: Workbench, *, restarts: int = FINAL_RESTARTS) -> dict[s
     return block(found.labels, bench.true_test, bench)
 
 
+def frozen_placed(bench: Workbench) -> dict[str, Any]:
+    """Classes found from the training images' untrained features; scores of the test images."""
+    tail = bench.backbone.new_tail().to(bench.device)
+    test, train = (F.normalize(probe.run(tail), dim=1) for probe in _probes(bench))
+    return placed_blocks(test, train, bench)[PLACED]
+
+
+def _probes(bench: Workbench) -> tuple[TrainProbe, TrainProbe]:
+    return test_probe(bench), train_probe(bench)
+
+
 def block(
     predicted: IntArray, true: IntArray, bench: Workbench, *, names: IntArray | None = None
 ) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def test_the_demo_ends_with_scores_and_a_report_and_can_be_run_again(small):
         assert done.exit_code == 0, done.output
         facts = json.loads(done.stdout)
         assert facts["frozen"].keys() == facts["bacon"].keys() == {"all", "old", "new"}
+        assert facts["ours"].keys() == facts["ours_frozen"].keys() == {"all", "old", "new"}
         page = (small / "demo/report.html").read_text()
         assert f"{facts['frozen']['all']:.1f}%" in page
         assert f"{facts['bacon']['all']:.1f}%" in page
