@@ -193,7 +193,7 @@ def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
 
 
 def keep_one(class_ids: IntArray, scores: Tensor, unlabeled: BoolArray, kept: BoolArray) -> None:
-    """Give each kept class that lost all its images the one that fits it best, in place."""
+    """Give each kept class that lost all its images the one that fits best, in the arrays."""
     empty = np.flatnonzero(kept & (np.bincount(class_ids, minlength=scores.shape[1]) == 0))
     if not len(empty):
         return
