@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
@@ -16,6 +17,11 @@ app.registered_commands.sort(
         getattr(command.callback, "__module__", "")
     )
 )
+
+
+# Threads that wait must sleep, not spin: beside another job, spinning makes the work of two threads
+# five times slower. Read by OpenMP when torch is loaded, which no command has done yet.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def warn_in_one_line(

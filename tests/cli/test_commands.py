@@ -121,3 +121,21 @@ def test_a_printed_command_can_be_pasted():
     assert shlex.split(text.command(*words)) == words
     done = runner.invoke(app, ["evaluate", "my run"])
     assert "bacon train --resume 'my run'" in str(done.exception)
+
+
+def test_threads_that_wait_sleep_unless_the_person_says_otherwise():
+    import os
+    import subprocess
+    import sys
+
+    code = "import os, bacon_gcd.cli; print(os.environ['OMP_WAIT_POLICY'])"
+    own = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    for given, expected in (({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=own | given,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected
