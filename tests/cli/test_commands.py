@@ -58,7 +58,7 @@ def test_the_doctor_does_not_promise_an_accelerator(monkeypatch):
 def test_methods_are_listed_with_every_setting_explained():
     assert "bacon-s" in runner.invoke(app, ["methods"]).stdout
     shown = runner.invoke(app, ["methods", "bacon-s"]).stdout
-    assert re.search(r"alpha +released=0.0 +paper=0.8 +keep-rate power", shown)
+    assert re.search(r"alpha +released=0.0 +paper=0.8 +recommended=0.0 +keep-rate power", shown)
 
 
 def test_a_mistake_is_one_line_and_exit_code_2():
