@@ -164,9 +164,9 @@ def predict(
 
     Example: bacon predict runs/cifar100-lt photos/ -o sorted.csv
     """
-    from bacon_gcd.discovery.folder import write_csv
     from bacon_gcd.discovery.predict import COLUMNS
     from bacon_gcd.discovery.predict import predict as sort_new
+    from bacon_gcd.system.tables import write_csv
 
     rows = sort_new(run, images, features=features, workers=workers)
     if out is not None:

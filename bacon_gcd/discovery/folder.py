@@ -5,7 +5,6 @@ predictions.parquet is what is read again; predictions.csv holds the same rows f
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import re
@@ -28,8 +27,8 @@ from bacon_gcd.data.entries import extensions
 from bacon_gcd.data.images import TABLES, ImageTable, read_npz
 from bacon_gcd.data.pixels import Box, FileSource
 from bacon_gcd.system.files import read_json, write_atomic, write_json
+from bacon_gcd.system.tables import write_csv
 
-RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes such a cell for a formula
 BOX = re.compile(r"(?P<file>.+)#(\d+),(\d+),(\d+),(\d+)", re.DOTALL)
 
 
@@ -293,22 +292,6 @@ def write_matrix(path: Path, values: npt.NDArray[np.floating[Any]]) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(values, dtype=np.float32), allow_pickle=False)
     write_atomic(path, buffer.getvalue())
-
-
-def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], *, columns: Sequence[str]) -> None:
-    """A CSV whose cells no spreadsheet takes for a formula."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([safe_cell(row[column]) for column in columns] for row in rows)
-    write_atomic(path, buffer.getvalue().encode())
-
-
-def safe_cell(value: object) -> object:
-    """Text that begins like a formula gets a leading '; numbers stay numbers."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"'{value}" if isinstance(value, str) and value.startswith(RISKY) else value
 
 
 def read_predictions(path: Path) -> tuple[Prediction, ...]:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from bacon_gcd.classes.tree import ClassTree, grow_tree
 from bacon_gcd.config import to_toml
-from bacon_gcd.discovery.folder import Prediction, write_csv, write_matrix, write_predictions
+from bacon_gcd.discovery.folder import Prediction, write_matrix, write_predictions
 from bacon_gcd.discovery.result import Found
 from bacon_gcd.discovery.settings import DiscoverSettings
 from bacon_gcd.discovery.summary import expected_note, notes, write_page
 from bacon_gcd.model import describe_backbone, save_model
 from bacon_gcd.system.files import write_atomic, write_json
+from bacon_gcd.system.tables import write_csv
 
 
 def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:

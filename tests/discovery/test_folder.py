@@ -8,8 +8,9 @@ from PIL import Image
 
 from bacon_gcd.config import UserError, to_toml
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery.folder import DiscoverRun, safe_cell, unused_names, write_predictions
+from bacon_gcd.discovery.folder import DiscoverRun, unused_names, write_predictions
 from bacon_gcd.system.files import write_json
+from bacon_gcd.system.tables import safe_cell
 from tests.discover_samples import CLASSES, make_run, predictions
 
 
