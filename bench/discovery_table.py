@@ -76,7 +76,9 @@ def overall(groups):
         "harmonic mean",
         "new called known",
         "known called new",
+        "ours, same cells",
     ]
+    mine = {row["cell"]: row for row in groups[OURS]}
     names = ("all", "known", "new")
     body = [
         [
@@ -86,6 +88,7 @@ def overall(groups):
             number(harmonic(rows)),
             number(mean(rows, "new_as_known")),
             number(mean(rows, "known_as_new")),
+            number(mean([mine[row["cell"]] for row in rows if row["cell"] in mine], "all")),
         ]
         for name, rows in groups.items()
     ]
@@ -107,10 +110,8 @@ def targets(groups):
     rivals = {name: rows for name, rows in groups.items() if not name.startswith("ours")}
     body = []
     if rivals:
-        best = max(rivals, key=lambda name: mean(rivals[name], "all"))
-        shared = {row["cell"] for row in rivals[best]}
-        mine = [row for row in ours if row["cell"] in shared]
-        gain = mean(mine, "all") - mean(rivals[best], "all")
+        best = min(rivals, key=lambda name: gain_over(rivals[name], ours))
+        gain = gain_over(rivals[best], ours)
         body.append(["above the best single alternative", "at least 8", f"{gain:+.1f} ({best})"])
         behind = worst(ours, rivals)
         body.append(
@@ -146,6 +147,12 @@ def targets(groups):
     body.append(["expected accuracy within 8 points", "80 % of cells", f"{100 * near:.0f} %"])
     body.append(["AUROC of known_probability", "", number(mean(ours, "auroc"), 3)])
     return lines(["", "asked", "measured"], body)
+
+
+def gain_over(theirs, ours):
+    """Mean difference in accuracy over the cells that both have."""
+    mine = {row["cell"]: row["all"] for row in ours}
+    return float(np.mean([mine[r["cell"]] - r["all"] for r in theirs if r["cell"] in mine]))
 
 
 def by_regime(rows):
