@@ -100,6 +100,9 @@ def find_classes(
     known, new = fold_scores(view.space, near, labels, seed=seed, groups=groups, rules=rules)
     line = threshold(known, new, rules)
     number = count_classes(view, labels, guess, score < line, allowed=allowed)
+    if number.beside and len(known):  # it was counted, and known classes show what a fragment is
+        edge = fragment_edge(known, new, line, rules)
+        number, score = without_fragments(view, labels, score, line, edge, number)
     scores = sort(view, labels, guess, score, line, n_new=number.estimate - n_known)
     class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
     share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
@@ -145,6 +148,40 @@ def count_classes(
         view.space, guess, new, n_known=n_known, seed=view.seed, rules=view.rules
     )
     return number_of(n_known, n_new, ways, limits, view.rules)
+
+
+def fragment_edge(known: FloatArray, new: FloatArray, line: float, rules: Rules = RULES) -> float:
+    """Mean score from which a group of new images is a fragment of a known class. Ours.
+
+    Hidden images of known classes that fall below the threshold lie just below it; those of hidden
+    classes lie lower. The edge is between the two means.
+    """
+    means = [
+        float(each[each < line].mean()) if (each < line).any() else line for each in (known, new)
+    ]
+    return (1 - rules.edge) * means[0] + rules.edge * means[1]
+
+
+def without_fragments(
+    view: View,
+    labels: IntArray,
+    score: FloatArray,
+    line: float,
+    edge: float,
+    number: ClassNumber,
+) -> tuple[ClassNumber, FloatArray]:
+    """The number of classes without fragments of known ones, and scores that call these known."""
+    n_known = int(labels.max(initial=-1)) + 1
+    n_new = number.estimate - n_known
+    if n_new < 1:
+        return number, score
+    rows = new_rows(score, line, labels < 0, n_new)
+    groups = group(view, rows, n_new)
+    kept = np.bincount(groups, score[rows], n_new) < edge * np.bincount(groups, minlength=n_new)
+    score = score.copy()
+    score[rows[~kept[groups]]] = line
+    estimate, (low, high) = n_known + int(kept.sum()), number.interval
+    return replace(number, estimate=estimate, interval=(min(low, estimate), high)), score
 
 
 def sort(

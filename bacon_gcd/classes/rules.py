@@ -48,6 +48,9 @@ class Rules:
     """Known classes that weigh as much as the evidence in the number of new ones."""
     evidence_weight: float = 0.03
     """Of an image in the evidence for a number of classes."""
+    edge: float = 0.3
+    """Share of the way from the mean of known images below the threshold to that of hidden classes,
+    from which on a group of new images is a class and no fragment of a known one."""
     counting_seeds: int = 3
     """Over-clusterings whose median count is taken."""
     sample: int = 4_000
@@ -58,7 +61,7 @@ class Rules:
     """The same for images of new classes and of hidden classes."""
     usual_accuracy: float = 0.4
     """Where no class can be hidden to measure it."""
-    spread_of_count: float = 0.6
+    spread_of_count: float = 0.8
     """Half the width of the interval of the number of new classes, on a log scale."""
     mixed: float = 0.5
     """Share of new images from which a cluster counts as new."""

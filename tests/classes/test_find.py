@@ -2,7 +2,19 @@ import numpy as np
 import pytest
 import torch
 
-from bacon_gcd.classes.find import find_classes, grouped_right, keep_one, new_rows
+from bacon_gcd.classes.count import ClassNumber
+from bacon_gcd.classes.find import (
+    View,
+    find_classes,
+    fragment_edge,
+    grouped_right,
+    keep_one,
+    new_rows,
+    without_fragments,
+)
+from bacon_gcd.classes.neighbors import nearest
+from bacon_gcd.classes.rules import RULES
+from bacon_gcd.classes.space import fit_space
 from bacon_gcd.cluster import unit
 
 
@@ -127,6 +139,25 @@ def test_tiny_and_degenerate_sets_have_an_answer(n_rows, labels):
 def test_equal_images_have_an_answer():
     found = find_classes(unit(torch.ones(12, 8)), np.array([0, 1] + [-1] * 10), seed=0)
     assert np.isfinite(found.probabilities).all()
+
+
+def test_the_edge_lies_between_known_and_new_scores_below_the_threshold():
+    known, new = np.array([9.0, 8.0, -1.0]), np.array([5.0, -10.0, -12.0])
+    assert fragment_edge(known, new, 0.0) == pytest.approx(0.7 * -1 + 0.3 * -11)
+    assert fragment_edge(np.array([3.0]), np.array([4.0]), 0.0) == 0.0
+
+
+def test_a_group_just_below_the_threshold_is_a_fragment_of_a_known_class():
+    features, ids = planted(6)
+    labels = some_labels(ids, 4, 5)
+    view = View(fit_space(features, labels, seed=0), nearest(features), 0, RULES)
+    score = np.where(ids == 4, -1.0, np.where(ids == 5, -30.0, 10.0))
+    number = ClassNumber(6, (5, 9), {"heights": 6})
+    found, moved = without_fragments(view, labels, score, 0.0, -10.0, number)
+    assert (found.estimate, found.interval) == (5, (5, 9))
+    assert (moved[ids == 4] == 0.0).all()
+    assert (moved[ids == 5] == -30.0).all()
+    assert (score[ids == 4] == -1.0).all()
 
 
 def test_grouped_right_matches_groups_one_to_one():
