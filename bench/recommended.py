@@ -33,7 +33,11 @@ RECIPE = {"epochs": 30, "learning_rate": 0.02, "batch_size": 128}
 
 
 class Problem(NamedTuple):
-    """Unit vectors of a part of the training images and of some test images."""
+    """Features of a part of the training images and of some test images, at their own length.
+
+    Unit vectors will not do: the projector's first outputs are then so small that its bias takes
+    over, all images project to one point, and the contrastive branch stops learning.
+    """
 
     train: Tensor
     labels: np.ndarray
@@ -78,7 +82,7 @@ def pooled(bench: Workbench, asked: argparse.Namespace) -> Problem:
         view = ViewSettings(kind="weak", image_size=bench.backbone.image_size)
         source = FreshTokens(bench.table, rows, bench.backbone, view, workers=1)
         np.save(path, embed(bench.backbone.new_tail(), source).numpy())
-    features = F.normalize(torch.from_numpy(np.load(path)), dim=1)
+    features = torch.from_numpy(np.load(path))
     return Problem(
         features[: len(chosen)],
         bench.labels[chosen],
@@ -123,9 +127,8 @@ def show(variant: str, method: Method | None, problem: Problem, seed: int) -> No
     """A row of a table: all / old / new, and by name, of each way to answer."""
     train, test = problem.train, problem.test
     if method is not None:
-        train, test = (
-            F.normalize(embed(method.features, ReadyTokens(part)), dim=1) for part in (train, test)
-        )
+        train, test = (embed(method.features, ReadyTokens(part)) for part in (train, test))
+    train, test = F.normalize(train, dim=1), F.normalize(test, dim=1)
     n_classes, n_known, labels = problem.n_classes, problem.n_known, problem.labels
     own = np.where(np.arange(n_classes) < n_known, np.arange(n_classes), -1)
     clusters = kmeans(test, n_classes, n_init=10, seed=0)
@@ -146,7 +149,16 @@ def show(variant: str, method: Method | None, problem: Problem, seed: int) -> No
     if method is not None:
         logits = embed(method.classify, ReadyTokens(problem.test))
         cells.append(cell(logits.argmax(dim=1).numpy(), problem, own))
+        cells.append(f"{projected_cosine(method, problem.test[:: max(len(test) // 256, 1)]):.3f}")
     print(f"| {variant}, seed {seed} | " + " | ".join(cells) + " |", flush=True)
+
+
+@torch.no_grad()
+def projected_cosine(method: Method, vectors: Tensor) -> float:
+    """Mean cosine of the projections of different images; 1: the branch has collapsed."""
+    similarity = method.projector.cosines(method.features(vectors))
+    n = len(similarity)
+    return float((similarity.sum() - similarity.diagonal().sum()) / (n * (n - 1)))
 
 
 def cell(

@@ -123,7 +123,7 @@ PAPER = replace(
     match_cost="count",
     warmup_full=False,
 )
-# Ours: what measures best, with its ablation in docs/methods/bacon.md.
+# Ours. What it gains and what it does not: docs/methods/bacon.md and docs/results.md.
 RECOMMENDED = replace(
     RELEASED, counts_by="classes", start_heads="all", centroids_by="classes", interval=1
 )
