@@ -10,15 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.cluster import unit
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
-
-OUTLIER_SPREADS = 3.5  # robust standard deviations from the median of the class
-OWN_STATISTICS = 8  # members from which a class has a radius of its own
-SUSPECT_VOTES = 2 / 3  # of the neighbors that agree on another class, none on the label's
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,10 +176,10 @@ def radii(away: FloatArray, class_ids: IntArray, n_classes: int) -> FloatArray:
     never taken to be tighter than half of the typical spread.
     """
     everyone, common = _middle_and_spread(away)
-    limits = np.full(n_classes, everyone + OUTLIER_SPREADS * common)
-    for c in np.flatnonzero(np.bincount(class_ids, minlength=n_classes) >= OWN_STATISTICS):
+    limits = np.full(n_classes, everyone + RULES.outlier_spreads * common)
+    for c in np.flatnonzero(np.bincount(class_ids, minlength=n_classes) >= RULES.own_statistics):
         middle, spread = _middle_and_spread(away[class_ids == c])
-        limits[c] = middle + OUTLIER_SPREADS * max(spread, common / 2)
+        limits[c] = middle + RULES.outlier_spreads * max(spread, common / 2)
     return limits.clip(min=1e-6)  # rounding is no distance
 
 
@@ -202,6 +199,6 @@ def suspects(labels: IntArray, class_ids: IntArray, neighbors: IntArray) -> IntA
     for row in np.flatnonzero((labels >= 0) & large[class_ids]).tolist():
         votes = np.bincount(class_ids[neighbors[row]])
         own = votes[labels[row]] if labels[row] < len(votes) else 0
-        if own == 0 and votes.max(initial=0) >= SUSPECT_VOTES * neighbors.shape[1]:
+        if own == 0 and votes.max(initial=0) >= RULES.suspect_votes * neighbors.shape[1]:
             suggested[row] = int(votes.argmax())
     return suggested

@@ -20,8 +20,6 @@ FloatArray = npt.NDArray[np.float64]
 Range = tuple[int, int]
 LEVELS = 40  # numbers of clusters at which a merge tree is compared with known classes
 MIN_IMAGES = 4  # of which a merge tree is made
-CLEAR = 0.5  # silhouette from which clusters are clear enough to be counted without labels
-LEAST = 2  # images of a new class
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def by_pairs(
     padded = np.concatenate([scores[:1], scores, scores[-1:]])
     best = cuts[int(np.convolve(padded, [0.25, 0.5, 0.25], "valid").argmax())]
     sizes = np.bincount(best)
-    return float(((np.bincount(best, new) > rules.mixed * sizes) & (sizes >= LEAST)).sum())
+    return float(((np.bincount(best, new) > rules.mixed * sizes) & (sizes >= rules.least)).sum())
 
 
 def by_evidence(
@@ -210,7 +208,7 @@ def count_by_shape(rows: Tensor, *, seed: int, rules: Rules = RULES) -> tuple[fl
     best = max(shapes, key=lambda n: shapes[n])
     if shapes[best] <= 1e-3:
         return 1.0, 1.0, 1.0
-    if shapes[best] < CLEAR:
+    if shapes[best] < rules.clear:
         return max(tree.n_parts / 4, best), float(best), float(tree.n_parts)
     near = [n for n, value in shapes.items() if value >= shapes[best] - 0.02]
     return float(best), float(min(near)), float(max(near))
@@ -231,7 +229,7 @@ def silhouette(rows: Tensor, clusters: IntArray) -> float:
     value = ((outside - inside) / torch.maximum(outside, inside).clamp_min(1e-3)).numpy()
     sizes = np.bincount(own)
     means = np.bincount(own, value) / sizes
-    return float(np.where(sizes >= LEAST, means, 0.0).mean())
+    return float(np.where(sizes >= RULES.least, means, 0.0).mean())
 
 
 def number_of(

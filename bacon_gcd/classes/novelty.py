@@ -17,9 +17,6 @@ from bacon_gcd.classes.space import ClassSpace
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 CHUNK = 4096
-MIN_SCORES = 4  # of each kind, before a threshold is fitted to them
-MOST_WEIGHT = 200  # scores of a kind; more of them do not outweigh the other kind
-USUAL_SLOPE = 0.6
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +127,7 @@ def threshold(known: FloatArray, new: FloatArray, rules: Rules = RULES) -> float
     Where hidden images of known and of hidden classes are told apart best, by a logistic curve in
     which both kinds weigh the same and zero, PLDA's own answer, is expected beforehand.
     """
-    if min(len(known), len(new)) >= MIN_SCORES:
+    if min(len(known), len(new)) >= rules.min_scores:
         return _logistic_threshold(known, new, rules)
     if len(new):  # no class has a label to spare: half-way to what hidden classes reach
         return float(np.quantile(new, rules.lone_quantile)) / 2
@@ -138,12 +135,14 @@ def threshold(known: FloatArray, new: FloatArray, rules: Rules = RULES) -> float
 
 
 def _logistic_threshold(known: FloatArray, new: FloatArray, rules: Rules) -> float:
+    weights = [min(len(scores), rules.most_weight) for scores in (known, new)]
+
     def loss(parameters: FloatArray) -> float:
         slope, middle = np.exp(parameters[0]), parameters[1]
-        missed = np.logaddexp(0, -slope * (known - middle)).mean() * min(len(known), MOST_WEIGHT)
-        taken = np.logaddexp(0, slope * (new - middle)).mean() * min(len(new), MOST_WEIGHT)
-        prior = (parameters[0] - np.log(USUAL_SLOPE)) ** 2 + 0.05 * middle**2
+        missed = weights[0] * np.logaddexp(0, -slope * (known - middle)).mean()
+        taken = weights[1] * np.logaddexp(0, slope * (new - middle)).mean()
+        prior = (parameters[0] - np.log(rules.usual_slope)) ** 2 + 0.05 * middle**2
         return float(missed + taken + rules.prior_strength * prior)
 
-    found = minimize(loss, np.array([np.log(USUAL_SLOPE), 0.0]), method="Nelder-Mead")
+    found = minimize(loss, np.array([np.log(rules.usual_slope), 0.0]), method="Nelder-Mead")
     return float(found.x[1])

@@ -66,5 +66,34 @@ class Rules:
     mixed: float = 0.5
     """Share of new images from which a cluster counts as new."""
 
+    min_scores: int = 4
+    """Scores of hidden images of each kind, before a threshold is fitted to them."""
+    most_weight: int = 200
+    """Scores of a kind; more of them do not outweigh the other kind."""
+    usual_slope: float = 0.6
+    """Of the logistic curve between new and known, before any fold was seen."""
+    clear: float = 0.5
+    """Silhouette from which clusters are clear enough to be counted without labels."""
+    least: int = 2
+    """Images of a new class that is counted; one alone is an outlier."""
+    outlier_spreads: float = 3.5
+    """Robust standard deviations beyond the median distance of a class; then it is an outlier."""
+    own_statistics: int = 8
+    """Images from which on a class has a radius of its own; smaller ones share that of all."""
+    suspecting: int = 6
+    """Similar images by which a label is suspected."""
+    suspect_votes: float = 2 / 3
+    """Of them that agree on another class, none on the label's."""
+    similar: float = 0.9
+    """Cosine of features below which no pixels are compared to find duplicates."""
+    duplicate_bits: int = 6
+    """Of 64 in which the difference hashes of near duplicates may differ."""
+    duplicate_gap: float = 12.0
+    """Mean difference of the 9 x 8 thumbnails of near duplicates, of 255."""
+    opening_images: int = 3
+    """Different images that open a class in `bacon update`."""
+    typical: float = 0.9
+    """Of a run's images, which are no farther from their class than those of an opened one."""
+
 
 RULES = Rules()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.count import LEAST
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import centered
 from bacon_gcd.cluster import assign, kmeans
 from bacon_gcd.config import UserError
@@ -186,7 +186,7 @@ def _halves(
     """The best split of each part, where there is one that leaves no image alone."""
     for part in parts:
         rows = np.flatnonzero(members == part)
-        split = _in_two(features, rows, fixed[rows], seed) if len(rows) >= 2 * LEAST else None
+        split = _in_two(features, rows, fixed[rows], seed) if len(rows) >= 2 * RULES.least else None
         if split is None:
             continue
         staying, leaving = split
@@ -200,11 +200,11 @@ def _in_two(
     features: Tensor, rows: IntArray, fixed: BoolArray, seed: int
 ) -> tuple[IntArray, IntArray] | None:
     """Rows that stay and rows that leave; fixed rows stay."""
-    if int((~fixed).sum()) < LEAST:
+    if int((~fixed).sum()) < RULES.least:
         return None
     chosen = np.linspace(0, len(rows), min(SAMPLE, len(rows)), endpoint=False).astype(np.int64)
     # Someone must be able to leave, also where nearly all are fixed.
-    chosen = np.union1d(chosen, np.flatnonzero(~fixed)[:LEAST])
+    chosen = np.union1d(chosen, np.flatnonzero(~fixed)[: RULES.least])
     anchors = np.where(fixed[chosen], 0, -1) if fixed.any() else None
     points = features[torch.from_numpy(rows)]
     found = kmeans(points[chosen], 2, labels=anchors, n_init=2, seed=seed, max_iterations=30)
@@ -212,7 +212,7 @@ def _in_two(
     if not fixed.any() and side.sum() > len(side) / 2:
         side = 1 - side
     staying, leaving = rows[side == 0], rows[side == 1]
-    return (staying, leaving) if min(len(staying), len(leaving)) >= LEAST else None
+    return (staying, leaving) if min(len(staying), len(leaving)) >= RULES.least else None
 
 
 # Coarser

@@ -13,14 +13,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.joined import boxes_of
 
 IntArray = npt.NDArray[np.int64]
-
-SIMILAR = 0.9  # cosine of features below which no pixels are compared
-MAX_BITS = 6  # of 64 in which the difference hashes of near duplicates may differ
-MAX_GAP = 12.0  # mean difference of their 9 x 8 thumbnails, of 255
 
 
 class Duplicates(NamedTuple):
@@ -48,7 +45,10 @@ class Thumbnail(NamedTuple):
     def same(self, other: Thumbnail) -> bool:
         """Whether both could be copies of one picture."""
         gap = float(np.abs(self.pixels - other.pixels).mean())
-        return int((self.bits != other.bits).sum()) <= MAX_BITS and gap <= MAX_GAP
+        return (
+            int((self.bits != other.bits).sum()) <= RULES.duplicate_bits
+            and gap <= RULES.duplicate_gap
+        )
 
 
 def find_duplicates(
@@ -95,7 +95,7 @@ def _similar_pairs(features: Tensor, neighbors: IntArray) -> list[tuple[int, int
     pairs: set[tuple[int, int]] = set()
     for column in neighbors.T:
         cosines = (features * features[column]).sum(dim=1).numpy()
-        for row in np.flatnonzero(cosines >= SIMILAR).tolist():
+        for row in np.flatnonzero(cosines >= RULES.similar).tolist():
             other = int(column[row])
             pairs.add((min(row, other), max(row, other)))
     return sorted(pairs)

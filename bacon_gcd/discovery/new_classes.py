@@ -11,13 +11,12 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
 from bacon_gcd.classes.assign import FloatArray, fits_nowhere
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.cluster import unit
 from bacon_gcd.discovery.run_classes import Classes
 
 IntArray = npt.NDArray[np.int64]
 
-MIN_IMAGES = 3  # different ones that a new class needs
-TYPICAL = 0.9  # of the run's images are no farther from their class than those of a new one
 MOST_COMPARED = 3000  # images of which all pairs are compared; a sample of more
 
 
@@ -69,7 +68,7 @@ def groups_that_fit_nowhere(
     groups = [
         rows[group]
         for group in _groups(features[torch.from_numpy(rows)], reach)
-        if len({contents[row] for row in rows[group].tolist()}) >= MIN_IMAGES
+        if len({contents[row] for row in rows[group].tolist()}) >= RULES.opening_images
     ]
     groups.sort(key=lambda group: (-len(group), int(group[0])))
     members = [features[torch.from_numpy(group)] for group in groups]
@@ -94,7 +93,7 @@ def reach_of(features: Tensor, class_ids: IntArray, n_classes: int) -> float:
     """How far an image may be from the others of its class, by the run's own measure. Ours."""
     apart = distance_to_peers(features, class_ids, n_classes)
     apart = apart[np.isfinite(apart)]
-    return max(float(np.quantile(apart, TYPICAL)), 0.0) if len(apart) else 0.0
+    return max(float(np.quantile(apart, RULES.typical)), 0.0) if len(apart) else 0.0
 
 
 def _groups(features: Tensor, reach: float) -> list[IntArray]:

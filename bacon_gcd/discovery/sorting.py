@@ -19,7 +19,6 @@ from bacon_gcd.discovery.constrained import settle_under, sort_under
 from bacon_gcd.discovery.corrected import Corrected, resized
 
 IntArray = npt.NDArray[np.int64]
-N_SUSPECTING = 6  # similar images by which a label is suspected
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +66,7 @@ def sort_features(
     found = find_classes(
         features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
     )
-    suspecting = (near if neighbors is None else neighbors)[:, :N_SUSPECTING]
+    suspecting = (near if neighbors is None else neighbors)[:, : RULES.suspecting]
     if constraints is not None:
         return _sort_under(
             features,

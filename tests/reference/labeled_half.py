@@ -1,4 +1,4 @@
-"""How the authors' code draws the labeled half of ImageNet-100-LT, step by step (spec 1.1)."""
+"""How the authors' code draws the labeled half of ImageNet-100-LT: docs/paper-vs-code.md."""
 
 import numpy as np
 
