@@ -16,13 +16,14 @@ from bench.discovery import shares
 from bench.discovery_sets import DEVELOPED_ON, OUT, cells, drawn, features_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
-N_CELLS = 24
-SMALL = 1500  # images; larger cells would take hours
+N_CELLS = 12
+SMALL = 800  # images; larger cells would take hours
 # Rules that move no image to another class: outliers, suspected labels, duplicates, `update`.
 ELSEWHERE = {
     *("outlier_spreads", "own_statistics", "suspecting", "suspect_votes", "similar"),
     *("duplicate_bits", "duplicate_gap", "opening_images", "typical", "spread_of_count"),
     *("known_ease", "new_ease", "usual_accuracy", "whole_folds", "clear"),
+    "lone_evidence_weight",
 }
 SHARES = {"isotropic", "hidden_classes", "hidden_labels", "lone_quantile", "mixed", "edge"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -191,27 +191,35 @@ def pair_score(clusters: IntArray, classes: IntArray) -> float:
     return 2 * kept / max(2 * kept + mixed + n_judged - kept, 1e-12)
 
 
-def count_by_shape(rows: Tensor, *, seed: int, rules: Rules = RULES) -> tuple[float, float, float]:
-    """Estimate, least and most classes without any label: by the silhouette (Rousseeuw 1987).
+def count_by_shape(
+    space: ClassSpace, *, seed: int, rules: Rules = RULES
+) -> tuple[float, float, float]:
+    """Estimate, least and most classes without any label. Ours.
 
-    Where clusters are not clear, a quarter of the parts, because classes that are too fine are
-    merged more easily than classes that are too coarse are split.
+    The silhouette (Rousseeuw 1987) where clusters are clear, the evidence where they are not. An
+    image counts more in it than beside known classes: classes that are too fine are merged more
+    easily than classes that are too coarse are split.
     """
+    rows = space.directions
     tree = merges(rows, seed=seed, rules=rules)
     if tree is None:
         return 1.0, 1.0, 1.0
     levels = np.unique(np.geomspace(2, max(tree.n_parts - 1, 2), LEVELS).astype(int))
     chosen = sample(len(rows), 2000, seed)
-    shapes = {
-        int(n): silhouette(rows[torch.from_numpy(chosen)], tree.cut(int(n))[chosen]) for n in levels
-    }
+    points = rows[torch.from_numpy(chosen)]
+    shapes = {int(n): silhouette(points, tree.cut(int(n))[chosen]) for n in levels}
     best = max(shapes, key=lambda n: shapes[n])
     if shapes[best] <= 1e-3:
         return 1.0, 1.0, 1.0
-    if shapes[best] < rules.clear:
-        return max(tree.n_parts / 4, best), float(best), float(tree.n_parts)
-    near = [n for n, value in shapes.items() if value >= shapes[best] - 0.02]
-    return float(best), float(min(near)), float(max(near))
+    if shapes[best] >= rules.clear:
+        near = [n for n, value in shapes.items() if value >= shapes[best] - 0.02]
+        return float(best), float(min(near)), float(max(near))
+    everyone = np.ones(len(rows), dtype=bool)
+    weights = (rules.lone_evidence_weight * factor for factor in (1.0, 0.3, 2.5))
+    middle, least, most = (
+        by_evidence(space, everyone, tree, replace(rules, evidence_weight=w)) for w in weights
+    )
+    return middle, least, most
 
 
 def silhouette(rows: Tensor, clusters: IntArray) -> float:

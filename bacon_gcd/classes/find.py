@@ -141,8 +141,7 @@ def count_classes(
         return ClassNumber(limits[0], limits, {})
     new = below & (labels < 0)
     if n_known == 0:
-        rows = view.space.directions
-        middle, least, most = count_by_shape(rows, seed=view.seed, rules=view.rules)
+        middle, least, most = count_by_shape(view.space, seed=view.seed, rules=view.rules)
         return number_of(0, middle, {"least": least, "most": most}, limits, view.rules)
     n_new, ways = count_new(
         view.space, guess, new, n_known=n_known, seed=view.seed, rules=view.rules

@@ -51,6 +51,8 @@ class Rules:
     edge: float = 0.3
     """Share of the way from the mean of known images below the threshold to that of hidden classes,
     from which on a group of new images is a class and no fragment of a known one."""
+    lone_evidence_weight: float = 0.1
+    """The same where there is no label at all."""
     counting_seeds: int = 3
     """Over-clusterings whose median count is taken."""
     sample: int = 4_000
@@ -72,7 +74,7 @@ class Rules:
     """Scores of a kind; more of them do not outweigh the other kind."""
     usual_slope: float = 0.6
     """Of the logistic curve between new and known, before any fold was seen."""
-    clear: float = 0.5
+    clear: float = 0.75
     """Silhouette from which clusters are clear enough to be counted without labels."""
     least: int = 2
     """Images of a new class that is counted; one alone is an outlier."""

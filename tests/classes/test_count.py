@@ -70,13 +70,24 @@ def test_a_large_class_weighs_as_much_as_a_small_one():
     assert pair_score(broken_large, small) == pytest.approx(pair_score(broken_small, small))
 
 
+def space_of(rows):
+    return ClassSpace(rows * 10, torch.full((rows.shape[1],), 20.0))
+
+
 def test_clear_clusters_are_counted_without_labels():
     rows, _ = planted(5, each=60)
-    assert count_by_shape(rows, seed=0)[0] == 5
+    assert count_by_shape(space_of(rows), seed=0)[0] == 5
+
+
+def test_clusters_that_are_not_clear_are_counted_by_the_evidence():
+    rows, _ = planted(6, each=60, spread=0.9)
+    middle, least, most = count_by_shape(space_of(rows), seed=0)
+    assert least <= middle <= most
+    assert 4 <= middle <= 15
 
 
 def test_images_that_are_all_the_same_are_one_class():
-    assert count_by_shape(unit(torch.ones(40, 6)), seed=0)[0] == 1.0
+    assert count_by_shape(space_of(unit(torch.ones(40, 6))), seed=0)[0] == 1.0
     assert merges(torch.ones(3, 2), seed=0) is None
 
 
