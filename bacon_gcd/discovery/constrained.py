@@ -64,18 +64,18 @@ def evidence_under(
     space = fit_space(features, left.fixed, seed=seed)
     n_neighbors = max(1, min(RULES.neighbors, len(features) // RULES.rows_per_neighbor))
     near = nearest(features, n_neighbors=n_neighbors)
+    free = left.fixed < 0
+    free[left.barred[:, 0]] = False
     filled = np.bincount(left.class_ids[left.class_ids >= 0], minlength=len(centroids)) > 0
     class_ids = best_allowed(features @ centroids.T, left)
     if filled.all():  # otherwise classes that are to be opened take images of others
-        stays = (left.class_ids >= 0) & (left.fixed < 0)
-        stays[left.barred[:, 0]] = False
-        class_ids = np.where(stays, left.class_ids, class_ids)
+        class_ids = np.where(free & (left.class_ids >= 0), left.class_ids, class_ids)
     weights = torch.from_numpy(np.where(left.certain, 1.0, RULES.unlabeled_weight)).float()
     for _ in range(RULES.rounds):
         members = space.sums(class_ids, len(centroids), weights)
         scores = averaged(space.evidence(*members), near)
         class_ids = best_allowed(scores, left)
-        keep_one(class_ids, scores, left.fixed < 0, ~filled)
+        keep_one(class_ids, scores, free, ~filled | left.required)
     return without_barred(scores, left), class_ids
 
 
