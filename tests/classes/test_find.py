@@ -13,7 +13,7 @@ from bacon_gcd.classes.find import (
     without_fragments,
 )
 from bacon_gcd.classes.neighbors import nearest
-from bacon_gcd.classes.rules import RULES
+from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import fit_space
 from bacon_gcd.cluster import unit
 
@@ -143,8 +143,10 @@ def test_equal_images_have_an_answer():
 
 def test_the_edge_lies_between_known_and_new_scores_below_the_threshold():
     known, new = np.array([9.0, 8.0, -1.0]), np.array([5.0, -10.0, -12.0])
-    assert fragment_edge(known, new, 0.0) == pytest.approx(0.7 * -1 + 0.3 * -11)
-    assert fragment_edge(np.array([3.0]), np.array([4.0]), 0.0) == 0.0
+    half = fragment_edge(known, new, 0.0, known_share=0.5, rules=Rules(edge=0.4))
+    assert half == pytest.approx(0.8 * -1 + 0.2 * -11)
+    assert fragment_edge(known, new, 0.0, known_share=0.0) == pytest.approx(-1)
+    assert fragment_edge(np.array([3.0]), np.array([4.0]), 0.0, known_share=1.0) == 0.0
 
 
 def test_a_group_just_below_the_threshold_is_a_fragment_of_a_known_class():
