@@ -101,8 +101,7 @@ def find_classes(
     line = threshold(known, new, rules)
     number = count_classes(view, labels, guess, score < line, allowed=allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
-        called = float((score[labels < 0] >= line).mean())
-        edge = fragment_edge(known, new, line, known_share=called, rules=rules)
+        edge = fragment_edge(known, new, line, rules)
         number, score = without_fragments(view, labels, score, line, edge, number)
     scores = sort(view, labels, guess, score, line, n_new=number.estimate - n_known)
     class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
@@ -150,20 +149,19 @@ def count_classes(
     return number_of(n_known, n_new, ways, limits, view.rules)
 
 
-def fragment_edge(
-    known: FloatArray, new: FloatArray, line: float, *, known_share: float, rules: Rules = RULES
-) -> float:
+def fragment_edge(known: FloatArray, new: FloatArray, line: float, rules: Rules = RULES) -> float:
     """Mean score from which a group of new images is a fragment of a known class. Ours.
 
     Hidden images of known classes that fall below the threshold lie just below it; those of hidden
-    classes lie lower. The edge is between the two means, the lower the more images are known.
-
-    known_share: of the unlabeled images, those above the threshold.
+    classes lie lower. The edge is between the two means.
     """
-    means = [
-        float(each[each < line].mean()) if (each < line).any() else line for each in (known, new)
-    ]
-    return (1 - rules.edge) * means[0] + rules.edge * means[1]
+    of_known, of_new = (_mean_below(scores, line) for scores in (known, new))
+    return (1 - rules.edge) * of_known + rules.edge * of_new
+
+
+def _mean_below(scores: FloatArray, line: float) -> float:
+    below = scores[scores < line]
+    return float(below.mean()) if len(below) else line
 
 
 def without_fragments(

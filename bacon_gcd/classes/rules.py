@@ -48,11 +48,11 @@ class Rules:
     """Known classes that weigh as much as the evidence in the number of new ones."""
     evidence_weight: float = 0.03
     """Of an image in the evidence for a number of classes."""
-    edge: float = 0.25
-    """Share of the way from the mean of known images below the threshold to that of hidden classes,
-    from which on a group of new images is a class and no fragment of a known one, were all known."""
     lone_evidence_weight: float = 0.1
     """The same where there is no label at all."""
+    edge: float = 0.25
+    """Share of the way from the mean of known images below the threshold to that of hidden classes
+    from which on a group of new images is a class and no fragment of a known one."""
     counting_seeds: int = 3
     """Over-clusterings whose median count is taken."""
     sample: int = 4_000

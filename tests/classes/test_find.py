@@ -143,10 +143,9 @@ def test_equal_images_have_an_answer():
 
 def test_the_edge_lies_between_known_and_new_scores_below_the_threshold():
     known, new = np.array([9.0, 8.0, -1.0]), np.array([5.0, -10.0, -12.0])
-    half = fragment_edge(known, new, 0.0, known_share=0.5, rules=Rules(edge=0.4))
-    assert half == pytest.approx(0.8 * -1 + 0.2 * -11)
-    assert fragment_edge(known, new, 0.0, known_share=0.0) == pytest.approx(-1)
-    assert fragment_edge(np.array([3.0]), np.array([4.0]), 0.0, known_share=1.0) == 0.0
+    found = fragment_edge(known, new, 0.0, Rules(edge=0.4))
+    assert found == pytest.approx(0.6 * -1 + 0.4 * -11)
+    assert fragment_edge(np.array([3.0]), np.array([4.0]), 0.0) == 0.0
 
 
 def test_a_group_just_below_the_threshold_is_a_fragment_of_a_known_class():
