@@ -29,7 +29,8 @@ number of classes get the true one; we count it ourselves unless it says "true K
 methods without labels are called after the class that most of their labeled images have; what
 HDBSCAN calls noise is wrong. {n_cells} cells, {draws}: labels per known class {labels}; share of
 known classes {shares}; long-tail ratio {ratios}. One constant (`edge`, from
-0.3 to 0.25) was changed after a first table of all sets had been seen. Slow alternatives were run on a random part of the cells.
+0.3 to 0.25) was changed after a first table of all sets had been seen. Slow alternatives were run
+on a random part of the cells.
 """
 
 

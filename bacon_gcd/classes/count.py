@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import ClassSpace, clustered, sample
-from bacon_gcd.cluster import unit
+from bacon_gcd.cluster import contingency, unit
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -95,19 +95,22 @@ def count_new(
         guess: (N,) known class that each image would be in.
         new: (N,) images that seem to be of no known class.
     """
-    rows, found = space.directions, {"heights": [0.0], "pairs": [0.0], "evidence": [0.0]}
-    for draw in range(seed, seed + rules.counting_seeds) if new.any() else ():
+    rows = space.directions
+    found: dict[str, list[float]] = {"heights": [], "pairs": [], "evidence": []}
+    if not new.any():
+        return 0.0, dict.fromkeys(found, 0.0)
+    for draw in range(seed, seed + rules.counting_seeds):
         tree = merges(rows[torch.from_numpy(new)], seed=draw, rules=rules)
         found["heights"].append(
             by_heights(rows, new, tree, n_known=n_known, seed=draw, rules=rules)
         )
         found["pairs"].append(by_pairs(rows, guess, new, n_known=n_known, seed=draw, rules=rules))
         found["evidence"].append(by_evidence(space, new, tree, rules))
-    ways = {name: float(np.median(counts[1:] or counts)) for name, counts in found.items()}
+    ways = {name: float(np.median(counts)) for name, counts in found.items()}
     logs = {name: float(np.log(max(count, 1.0))) for name, count in ways.items()}
     share = n_known / (n_known + rules.measuring_classes)
     mean = share * (logs["heights"] + logs["pairs"]) / 2 + (1 - share) * logs["evidence"]
-    return float(np.exp(mean)) if new.any() else 0.0, ways
+    return float(np.exp(mean)), ways
 
 
 def by_heights(
@@ -180,8 +183,8 @@ def pair_score(clusters: IntArray, classes: IntArray) -> float:
     """F1 of pairs of images of one class that share a cluster, each class counting once. Ours."""
     _, rows = np.unique(clusters, return_inverse=True)
     _, columns = np.unique(classes, return_inverse=True)
-    hits = np.zeros((int(rows.max()) + 1, int(columns.max()) + 1))
-    np.add.at(hits, (rows, columns), 1)
+    n_rows, n_columns = int(rows.max()) + 1, int(columns.max()) + 1
+    hits = contingency(rows, columns, n_clusters=n_rows, n_classes=n_columns)
     totals = hits.sum(axis=0)
     pairs = totals * (totals - 1)
     kept = float(((hits * (hits - 1)).sum(axis=0) / np.maximum(pairs, 1)).sum())

@@ -31,6 +31,7 @@ from bacon_gcd.classes.novelty import (
     Fold,
     any_known,
     averaged,
+    averaging,
     fold_scores,
     folds,
     known_evidence,
@@ -92,8 +93,9 @@ def find_classes(
         groups: (N,) images of one group (a photo series) are hidden together.
         neighbors: (N, k) similar images; found here unless given.
     """
-    near = nearest(features, n_neighbors=rules.neighbors) if neighbors is None else neighbors
-    near = near[:, : max(1, min(rules.neighbors, len(labels) // rules.rows_per_neighbor))]
+    if neighbors is None:
+        neighbors = nearest(features, n_neighbors=rules.neighbors)
+    near = averaging(neighbors, rules)
     view = View(fit_space(features, labels, seed=seed, rules=rules), near, seed, rules)
     n_known = int(labels.max(initial=-1)) + 1
     guess, score = nearest_known(view, labels)
@@ -293,18 +295,18 @@ def _answer(
     labeled = np.flatnonzero(labels >= 0)
     probabilities[torch.from_numpy(labeled)] = 0.0
     probabilities[torch.from_numpy(labeled), torch.from_numpy(labels[labeled])] = 1.0
-    centroids = class_centroids(features, labels, class_ids, n_classes)
+    weights = np.where(labels < 0, RULES.unlabeled_weight, 1.0)
+    centroids = class_means(features, class_ids, weights, n_classes)
     free = torch.from_numpy(labels < 0)
     sure = float(probabilities[free].amax(dim=1).mean()) if free.any() else 1.0
     temperature = matching_temperature(features[free] @ centroids.T, sure)
     return Classes(number, class_ids, probabilities.numpy(), centroids, temperature, measured)
 
 
-def class_centroids(
-    features: Tensor, labels: IntArray, class_ids: IntArray, n_classes: int
+def class_means(
+    features: Tensor, class_ids: IntArray, weights: FloatArray, n_classes: int
 ) -> Tensor:
-    """(C, D) unit means of the images of each class; an unlabeled one counts as in `sort`."""
-    weights = torch.from_numpy(np.where(labels < 0, RULES.unlabeled_weight, 1.0)).float()
+    """(C, D) unit means of the weighted images of each class; zero where there are none."""
     sums = torch.zeros(n_classes, features.shape[1])
-    sums.index_add_(0, torch.from_numpy(class_ids), features * weights[:, None])
-    return unit(sums)
+    rows = features * torch.from_numpy(weights).float()[:, None]
+    return unit(sums.index_add_(0, torch.from_numpy(class_ids), rows))

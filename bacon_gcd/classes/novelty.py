@@ -74,6 +74,11 @@ def _some(
     return rows[np.isin(unit_of, order[:n_units])]
 
 
+def averaging(neighbors: IntArray, rules: Rules = RULES) -> IntArray:
+    """(N, k) those of the (N, K) neighbors, best first, whose scores an image is averaged with."""
+    return neighbors[:, : max(1, min(rules.neighbors, len(neighbors) // rules.rows_per_neighbor))]
+
+
 def averaged(values: Tensor, neighbors: IntArray) -> Tensor:
     """(N, C) values of each row, averaged with those of its (N, k) neighbors."""
     result = torch.empty_like(values)

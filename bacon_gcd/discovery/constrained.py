@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted, probability_known, sort_by
-from bacon_gcd.classes.find import keep_one
-from bacon_gcd.classes.neighbors import nearest
-from bacon_gcd.classes.novelty import averaged
+from bacon_gcd.classes.find import class_means, keep_one
+from bacon_gcd.classes.novelty import averaged, averaging
 from bacon_gcd.classes.reliability import matching_temperature
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import fit_space
@@ -21,6 +20,7 @@ from bacon_gcd.discovery.corrected import Corrected, best_allowed, without_barre
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,17 +40,24 @@ class Clusters:
         return replace(self, centroids=self.centroids[index], scores=self.scores[:, index])
 
 
-def settle_under(features: Tensor, left: Corrected, *, sure: float, seed: int) -> Clusters:
+def settle_under(
+    features: Tensor, left: Corrected, neighbors: IntArray, *, sure: float, seed: int
+) -> Clusters:
     """Classes under the constraints, and as much confidence on average as was measured.
 
     They start as the person left them, and are sorted anew by the evidence, as `classes.find`
     does; so a class is still itself after the refit, also one that no image was confirmed of.
 
-    sure: expected accuracy of the images that no person has looked at.
+    Args:
+        neighbors: (N, K) the most similar rows of each.
+        sure: expected accuracy of the images that no person has looked at.
     """
     start = start_under(features, left, seed=seed)
-    scores, class_ids = evidence_under(features, left, start, seed=seed)
-    centroids = class_means(features, left, class_ids, start)
+    weights = np.where(left.certain, 1.0, RULES.unlabeled_weight)
+    scores, class_ids = evidence_under(features, left, start, weights, neighbors, seed=seed)
+    means = class_means(features, class_ids, weights, len(start))
+    empty = torch.from_numpy(np.bincount(class_ids, minlength=len(start)) == 0)
+    centroids = torch.where(empty[:, None], start, means)  # an empty class stays where it was
     free = torch.from_numpy(left.fixed < 0)
     cosines = without_barred(features @ centroids.T, left)[free]
     scores = scores / matching_temperature(scores[free], sure)
@@ -58,36 +65,30 @@ def settle_under(features: Tensor, left: Corrected, *, sure: float, seed: int) -
 
 
 def evidence_under(
-    features: Tensor, left: Corrected, centroids: Tensor, *, seed: int
+    features: Tensor,
+    left: Corrected,
+    centroids: Tensor,
+    weights: FloatArray,
+    neighbors: IntArray,
+    *,
+    seed: int,
 ) -> tuple[Tensor, IntArray]:
     """(N, C) evidence of each class after the last round, and (N,) the class it gives."""
     space = fit_space(features, left.fixed, seed=seed)
-    n_neighbors = max(1, min(RULES.neighbors, len(features) // RULES.rows_per_neighbor))
-    near = nearest(features, n_neighbors=n_neighbors)
+    near = averaging(neighbors)
     free = left.fixed < 0
     free[left.barred[:, 0]] = False
     filled = np.bincount(left.class_ids[left.class_ids >= 0], minlength=len(centroids)) > 0
     class_ids = best_allowed(features @ centroids.T, left)
     if filled.all():  # otherwise classes that are to be opened take images of others
         class_ids = np.where(free & (left.class_ids >= 0), left.class_ids, class_ids)
-    weights = torch.from_numpy(np.where(left.certain, 1.0, RULES.unlabeled_weight)).float()
+    counted = torch.from_numpy(weights).float()
     for _ in range(RULES.rounds):
-        members = space.sums(class_ids, len(centroids), weights)
+        members = space.sums(class_ids, len(centroids), counted)
         scores = averaged(space.evidence(*members), near)
         class_ids = best_allowed(scores, left)
         keep_one(class_ids, scores, free, ~filled | left.required)
     return without_barred(scores, left), class_ids
-
-
-def class_means(
-    features: Tensor, left: Corrected, class_ids: IntArray, otherwise: Tensor
-) -> Tensor:
-    """(C, D) unit means of the images of each class; of an empty one, where it was."""
-    weights = torch.from_numpy(np.where(left.certain, 1.0, RULES.unlabeled_weight)).float()
-    index = torch.from_numpy(class_ids)
-    sums = torch.zeros_like(otherwise).index_add_(0, index, features * weights[:, None])
-    empty = torch.bincount(index, minlength=len(otherwise)) == 0
-    return torch.where(empty[:, None], otherwise, unit(sums))
 
 
 def start_under(features: Tensor, left: Corrected, *, seed: int) -> Tensor:

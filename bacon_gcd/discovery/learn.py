@@ -14,7 +14,8 @@ from torch import Tensor
 
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.sources import TokenSource
-from bacon_gcd.classes.neighbors import nearest
+from bacon_gcd.classes.neighbors import N_NEIGHBORS, nearest
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.cluster import unit
 from bacon_gcd.discovery.corrected import Corrected
 from bacon_gcd.discovery.settings import Range
@@ -109,7 +110,7 @@ def learn(
         note: is told of the classes and of every epoch, for a log.
     """
     frozen = unit(embed(samples.backbone.new_tail(), samples.tokens, device=device))
-    near = nearest(frozen)
+    near = nearest(frozen, n_neighbors=RULES.neighbors)
     sort = partial(
         sort_features,
         labels=samples.labels,
@@ -117,20 +118,21 @@ def learn(
         threshold=threshold,
         seed=seed,
         constraints=constraints,
-        neighbors=near,
+        suspecting=near,
     )
-    answer = sort(frozen, allowed=allowed)
+    answer = sort(frozen, allowed=allowed, similar=near)
     number, n_classes = answer.number, answer.n_classes
     note = note or _nothing
     note(kind="classes", estimate=n_classes, interval=number.interval, **number.beside)
     method = train(samples, plan, n_classes=n_classes, seed=seed, device=device, note=note)
+    shown = near[:, :N_NEIGHBORS]
     if plan.recipe.epochs == 0:
-        return Learned(plan.name, method, frozen, frozen, near, answer)
+        return Learned(plan.name, method, frozen, frozen, shown, answer)
     features = unit(embed(method.features, samples.tokens, device=device))
     # Trained features have learned the labels, also of classes that would be hidden to measure.
     trained = sort(features, allowed=(n_classes, n_classes))
     trained = replace(trained, number=number, expected=answer.expected)
-    return Learned(plan.name, method, frozen, features, near, trained)
+    return Learned(plan.name, method, frozen, features, shown, trained)
 
 
 def train(

@@ -58,7 +58,7 @@ class Discovery:
             return summary(plan, Path(to))
         return export(plan, Path(to), roots=self.run.roots)
 
-    @property
+    @cached_property
     def expected(self) -> Expected | None:
         """The accuracy that was measured with known classes hidden; None: it was not."""
         path = self.folder / "expected.json"

@@ -49,7 +49,8 @@ def sort_features(
     threshold: float | None,
     seed: int,
     constraints: Corrected | None = None,
-    neighbors: IntArray | None = None,
+    similar: IntArray | None = None,
+    suspecting: IntArray | None = None,
 ) -> Answer:
     """Count the classes, find where they are, and sort every image into one.
 
@@ -60,19 +61,21 @@ def sort_features(
         allowed: smallest and largest number of classes; equal ones are not counted.
         threshold: of the probability from which an image is known; None: the likeliest class.
         constraints: a person's corrections; known are then the classes that they call so.
-        neighbors: (N, K) similar images, by which labels are suspected; of `features` unless given.
+        similar: (N, K) the most similar images by these features; found here unless given.
+        suspecting: (N, K) similar images by which labels are suspected; the same unless given.
     """
-    near = nearest(features, n_neighbors=RULES.neighbors)
+    near = nearest(features, n_neighbors=RULES.neighbors) if similar is None else similar
     found = find_classes(
         features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
     )
-    suspecting = (near if neighbors is None else neighbors)[:, : RULES.suspecting]
+    suspecting = (near if suspecting is None else suspecting)[:, : RULES.suspecting]
     if constraints is not None:
         return _sort_under(
             features,
             found.number,
             found.expected,
             constraints,
+            near,
             suspecting,
             threshold=threshold,
             seed=seed,
@@ -96,7 +99,8 @@ def _sort_under(
     number: ClassNumber,
     expected: Expected | None,
     asked: Corrected,
-    neighbors: IntArray,
+    similar: IntArray,
+    suspecting: IntArray,
     *,
     threshold: float | None,
     seed: int,
@@ -106,10 +110,10 @@ def _sort_under(
     left = resized(asked, min(wanted, asked.most_classes))
     n_classes = len(left.classes)
     sure = expected.accuracy if expected else RULES.usual_accuracy
-    found = settle_under(features, left, sure=sure, seed=seed)
-    images = sort_under(features, left, found, neighbors, threshold=threshold)
+    found = settle_under(features, left, similar, sure=sure, seed=seed)
+    images = sort_under(features, left, found, suspecting, threshold=threshold)
     filled = np.bincount(images.class_ids, minlength=n_classes) > 0
     if not filled.all():  # the ids of classes that are gone are not used again
         left, found = left.only(filled), found.only(filled)
-        images = sort_under(features, left, found, neighbors, threshold=threshold)
+        images = sort_under(features, left, found, suspecting, threshold=threshold)
     return Answer(number, n_classes, found.centroids, found.temperature, expected, images, left)
