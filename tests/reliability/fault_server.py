@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,14 +44,18 @@ class FaultServer:
 
     def run(self, *words, kind="none", at=0):
         """Run one command, with a fault of this kind at its change number `at`."""
-        job = {"words": [str(word) for word in words], "kind": kind, "at": at}
-        self.process.stdin.write(json.dumps(job) + "\n")
+        return self.together(words, kind=kind, at=at)[0]
+
+    def together(self, *commands, kind="none", at=0):
+        """Run some commands at a time."""
+        job = {"commands": commands, "kind": kind, "at": at}
+        self.process.stdin.write(json.dumps(job, default=str) + "\n")
         self.process.stdin.flush()
-        return Done(**json.loads(self.process.stdout.readline()))
+        return [Done(**each) for each in json.loads(self.process.stdout.readline())]
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(120)
         self.process.stdout.close()
 
 
@@ -66,41 +71,55 @@ def serve():
 
 
 def run(job):
-    errors, facts = Path(".stderr"), Path(".changes")
-    facts.write_text("0")
+    """Fork once per command, and wait for all."""
+    numbers = range(len(job["commands"]))
+    children = [start(job, number) for number in numbers]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return [
+        {
+            "code": codes[number],
+            "changes": int(changes_file(number).read_text() or 0),
+            "lines": errors_file(number).read_text(errors="replace").splitlines(),
+        }
+        for number in numbers
+    ]
+
+
+def errors_file(number):
+    return Path(f".stderr-{number}")
+
+
+def changes_file(number):
+    return Path(f".changes-{number}")
+
+
+def start(job, number):
+    """The process id of the child, which never returns."""
+    changes_file(number).write_text("")
     child = os.fork()
     if child == 0:
-        perform(job, errors, facts)
-    _, status = os.waitpid(child, 0)
-    return {
-        "code": os.waitstatus_to_exitcode(status),
-        "changes": int(facts.read_text() or 0),
-        "lines": errors.read_text(errors="replace").splitlines(),
-    }
+        perform(job, number)
+    return child
 
 
-def perform(job, errors, facts):
-    """The child: never returns."""
+def perform(job, number):
     from tests.reliability.fault_jobs import JOBS
     from tests.reliability.faults import Faults
 
-    for number, target in ((1, os.devnull), (2, errors)):
-        os.dup2(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-    counted = os.open(facts, os.O_WRONLY | os.O_TRUNC)
+    for target, handle in ((os.devnull, 1), (errors_file(number), 2)):
+        os.dup2(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), handle)
+    counted = os.open(changes_file(number), os.O_WRONLY)
     signal.alarm(TIMEOUT)
     faults = Faults(job["kind"], job["at"])
-    write, leave = os.write, os._exit
+    write, leave, code = os.write, os._exit, 1
     faults.install()
-    code = 1
     try:
-        name, *words = job["words"]
+        name, *words = job["commands"][number]
         JOBS[name](*words)
         code = 0
     except SystemExit as ended:
         code = ended.code or 0
     except BaseException:
-        import traceback
-
         write(2, traceback.format_exc().encode())
     finally:
         sys.stderr.flush()

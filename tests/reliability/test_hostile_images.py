@@ -8,6 +8,7 @@ import pytest
 
 from bacon_gcd.data.images import read_folder
 from tests.planted_photos import bacon, plant, vectors_of
+from tests.reliability.damage import damaged
 from tests.reliability.hostile_images import bad_images, corpus, sound_images
 from tests.soaking import rounds, seed
 
@@ -65,23 +66,6 @@ def test_a_run_among_bad_files_tells_of_all_of_them(tmp_path, monkeypatch):
     assert f"{len(ids)} images" in done.output
     assert f"{len(bad_images())} unreadable" in done.output
     assert len((tmp_path / "run/quarantine.csv").read_text().splitlines()) == 1 + len(bad_images())
-
-
-def damaged(data, rng):
-    """The bytes with a few flipped, cut, doubled or replaced."""
-    data = bytearray(data)
-    for _ in range(rng.randint(1, 8)):
-        at = rng.randrange(len(data) or 1)
-        match rng.randrange(4):
-            case 0:
-                data[at : at + 1] = bytes([rng.randrange(256)])
-            case 1:
-                del data[at : at + rng.randrange(1, 40)]
-            case 2:
-                data[at:at] = data[at : at + rng.randrange(1, 40)]
-            case 3:
-                data[at : at + 4] = rng.choice([b"\xff" * 4, bytes(4), b"\x7f\xff\xff\xff"])
-    return bytes(data)
 
 
 def test_damaged_files_are_counted_too(tmp_path):
