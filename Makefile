@@ -23,10 +23,11 @@ test: setup
 
 # The same promises, tried for an hour: make soak SECONDS=600 for a shorter one.
 SECONDS ?= 3600
+SOAKED := tests/reliability tests/cli/test_damaged_runs.py tests/review/test_many_clients.py
 soak: setup
 	rm -f soak.jsonl
 	BACON_SOAK=$(SECONDS) BACON_SOAK_RESULTS=$(CURDIR)/soak.jsonl \
-		$(BIN)/python -m pytest -n 2 --dist load --timeout $(SECONDS) tests/reliability
+		$(BIN)/python -m pytest -n 2 --dist load --timeout $(SECONDS) $(SOAKED)
 	$(BIN)/python -m tests.soaking soak.jsonl
 
 lint: setup
