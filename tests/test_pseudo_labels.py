@@ -59,6 +59,11 @@ def test_an_empty_class_counts_as_the_authors_1e_12_of_all_images():
     torch.testing.assert_close(empty[0, 1], empty.new_tensor(1e-12), rtol=1e-6, atol=0)
 
 
+def test_two_classes_of_a_long_tail_have_its_whole_ratio():
+    prior = pl.long_tail_prior(torch.tensor([1.0, 2.0]), ratio=4.0, n_rows=100)
+    torch.testing.assert_close(prior, torch.tensor([0.2, 0.8]))
+
+
 def test_no_pseudo_label_lets_a_gradient_through():
     leaf = torch.randn(4, 3, generator=generator(), requires_grad=True)
     p, counts = leaf.softmax(dim=1), torch.tensor([4, 2, 1])
