@@ -227,6 +227,12 @@ def test_partners_are_same_class_if_labeled_and_nearest_otherwise():
     assert pl.partners(features[:1], labels[3:4], generator=generator()).tolist() == [0]
 
 
+def test_no_rows_have_no_partners():
+    assert pl.nearest_rows(torch.empty(0, 3)).shape == (0,)
+    labels = torch.empty(0, dtype=torch.long)
+    assert pl.same_class_partners(labels, generator=generator()).shape == (0,)
+
+
 def test_labeled_partners_are_drawn_evenly_and_repeatably():
     labels = torch.tensor([2, 2, 2, -1, 1])
     draws = [pl.same_class_partners(labels, generator=generator(s)).tolist() for s in range(200)]
