@@ -259,6 +259,15 @@ def test_standardized_rows_have_mean_zero_and_unbiased_deviation_one():
     assert flat.grad.isfinite().all()
 
 
+def test_two_scores_are_standardized_by_the_unbiased_deviation():
+    half = 0.5**0.5
+    assert pl.standardize(torch.tensor([[0.0, 2.0]]))[0].tolist() == pytest.approx([-half, half])
+
+
+def test_a_score_at_the_quantile_is_not_below_it():
+    assert not pl.below_quantile(torch.tensor([0.5]), torch.full((4,), 0.5), quantile=0.3).any()
+
+
 def test_novel_is_what_scores_below_the_quantile_of_the_labeled_rows():
     reference = torch.tensor([0.0, 1.0, 2.0, 3.0])  # 30th percentile by interpolation: 0.9
     below = pl.below_quantile(torch.tensor([0.89, 0.91]), reference, quantile=0.3)
