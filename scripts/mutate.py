@@ -89,6 +89,8 @@ def _code(tree: ast.AST) -> Iterator[ast.expr]:
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr):
             continue
+        if isinstance(child, ast.keyword) and child.arg == "strict":  # of zip: a check of ours
+            continue
         if isinstance(child, ast.AnnAssign):
             yield from _code(ast.Expr(child.value)) if child.value else ()
             continue
