@@ -21,7 +21,7 @@ from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.folder import FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, read_inputs
 from bacon_gcd.discovery.learn import learn, short_plan
-from bacon_gcd.discovery.result import Discovery, Found
+from bacon_gcd.discovery.result import Discovery, Found, with_sorter
 from bacon_gcd.discovery.settings import (
     AUTO,
     DEFAULT_EFFORT,
@@ -126,7 +126,7 @@ def find(
     left, near = answer.corrections, learned.frozen_neighbors
     shown = inputs if left is None else shown_inputs(inputs, left)
     classes = first_classes(inputs.known, answer.n_classes) if left is None else left.classes
-    return Found(
+    found = Found(
         inputs=shown,
         method=kept_method(learned.method, shown, answer),
         name=learned.name if left is None else CENTROID_METHOD,
@@ -141,6 +141,7 @@ def find(
         expected=answer.expected,
         certain=None if left is None else left.certain,
     )
+    return with_sorter(found, seed=settings.seed)
 
 
 def first_classes(known: tuple[str, ...], n_classes: int) -> tuple[FoundClass, ...]:

@@ -50,7 +50,7 @@ def write_model(folder: Path, settings: DiscoverSettings, found: Found, notes: l
         settings=dataclasses.asdict(found.method.settings),
         backbone=describe_backbone(found.inputs.backbone, tuned=found.inputs.tuned),
         class_names=found.class_names,
-        radii=found.images.radii,
+        sorter=found.sorter,
         threshold=settings.threshold,
         card="\n\n".join([f"# {found.name}, found by bacon discover", *notes]) + "\n",
     )
