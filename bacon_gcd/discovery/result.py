@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.discovery.duplicates import Duplicates
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.inputs import Inputs
+from bacon_gcd.discovery.names import Proposals
 from bacon_gcd.methods.base import Method
 from bacon_gcd.system.files import read_json
 from bacon_gcd.system.text import command
@@ -152,6 +153,8 @@ class Found:
     """(N,) labels as they came, when classes have other names by now; "" = none."""
     sorter: Sorter | None = None
     """Sorts images to come, as the run sorted its own."""
+    names: Proposals = field(default_factory=dict)
+    """What new classes might be called."""
 
     @cached_property
     def class_names(self) -> list[str]:
