@@ -1,0 +1,201 @@
+"""The paper's tables: bacon benchmark list, run, status, table, figure, submit, verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bacon_gcd.cli.app import (
+    DataFolder,
+    JsonFlag,
+    KnownClasses,
+    LabeledRatio,
+    LabeledShare,
+    Profile,
+    Ratio,
+    UnlabeledRatio,
+    app,
+    class_list,
+    show,
+    tell,
+)
+from bacon_gcd.config import UserError
+
+if TYPE_CHECKING:
+    from bacon_gcd.benchmark.grid import Grid, Request
+
+benchmark_app = typer.Typer(no_args_is_help=True, help="Run the paper's experiments as tables.")
+app.add_typer(benchmark_app, name="benchmark")
+
+Experiments = Annotated[
+    list[str] | None, typer.Argument(help="See: bacon benchmark list; all of them if none.")
+]
+OneExperiment = Annotated[str, typer.Argument(help="See: bacon benchmark list.")]
+ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, tail or vectors.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A toy grid on planted vectors.")]
+BackboneName = Annotated[str, typer.Option("--backbone", help="See: bacon weights list.")]
+Seeds = Annotated[str, typer.Option(help="One or more, such as 0,1,2.")]
+Epochs = Annotated[int | None, typer.Option(min=0, help="Instead of the protocol's.")]
+Datasets = Annotated[
+    str | None, typer.Option(help="Only these columns, such as cifar10-lt,cifar100-lt.")
+]
+OneDataset = Annotated[
+    str | None, typer.Option("--dataset", help="One of your own: folder:PATH, with --known.")
+]
+Methods = Annotated[str | None, typer.Option(help="Only these rows, such as gcd,bacon-s.")]
+GridFolder = Annotated[Path, typer.Option("--grid", help="Where cells are worked on.")]
+Results = Annotated[
+    Path | None, typer.Option("--results", help="Finished cells; GRID/results if not given.")
+]
+DEFAULT_GRID = Path("runs/benchmark")
+DEFAULT_BACKBONE = "resnet18.pypi_in1k"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        seeds = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        seeds = ()
+    if not seeds or min(seeds) < 0:
+        raise UserError(f"--seeds {text!r}: give numbers such as 0,1,2")
+    return seeds
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _grid(folder: Path, results: Path | None) -> Grid:
+    from bacon_gcd.benchmark.grid import Grid
+
+    return Grid(folder, results or folder / "results")
+
+
+def _request(
+    experiments: list[str] | None,
+    *,
+    protocol: str,
+    quick: bool,
+    backbone: str,
+    seeds: str,
+    epochs: int | None,
+    datasets: str | None,
+    dataset: str | None,
+    methods: str | None,
+    split: dict[str, Any] | None = None,
+) -> Request:
+    from bacon_gcd.backbone.weights import find
+    from bacon_gcd.benchmark.grid import Request
+
+    find(backbone)
+    request = Request(
+        experiments=tuple(experiments or ()),
+        protocol="quick" if quick else protocol,
+        backbone=backbone,
+        seeds=_numbers(seeds),
+        epochs=epochs,
+        datasets=(dataset,) if dataset else _names(datasets),
+        methods=_names(methods),
+        split={k: v for k, v in (split or {}).items() if v is not None},
+    )
+    request.tables()  # mistakes are told before anything is done
+    return request
+
+
+@benchmark_app.command("list")
+def list_experiments(json: JsonFlag = False) -> None:
+    """Show the experiments of the paper, the protocols, and where the paper contradicts itself.
+
+    Example: bacon benchmark list
+    """
+    from bacon_gcd.benchmark.experiments import EXPERIMENTS, contradictions
+    from bacon_gcd.benchmark.protocols import PROTOCOLS
+
+    found: dict[str, Any] = {
+        "experiments": {
+            name: {
+                "title": each.title,
+                "source": each.source,
+                "rows": [row.label for row in each.rows],
+                "columns": [column.label for column in each.columns],
+            }
+            for name, each in EXPERIMENTS.items()
+        },
+        "protocols": {each.title: each.summary for each in PROTOCOLS.values()},
+        "contradictions": contradictions(),
+    }
+    lines = [f"{name:<11} {each.source}: {each.title}" for name, each in EXPERIMENTS.items()]
+    lines += ["", "Protocols:", *(f"  {k:<10} {v}" for k, v in found["protocols"].items())]
+    lines += ["", "Numbers of the paper that cannot all be right:"]
+    show(found, as_json=json, text="\n".join([*lines, *(f"  {c}" for c in contradictions())]))
+
+
+@benchmark_app.command()
+def run(
+    experiments: Experiments = None,
+    protocol: ProtocolName = "paper",
+    quick: Quick = False,
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    datasets: Datasets = None,
+    dataset: OneDataset = None,
+    methods: Methods = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells side by side.")] = 1,
+    shard: Annotated[str | None, typer.Option(help="Part i of n of the cells, such as 3/16.")] = (
+        None
+    ),
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+    data: DataFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run the cells of one or more tables; what is finished is not run again.
+
+    Any number of processes and machines may share a grid folder. A failed cell is told with its
+    log while the rest runs; the exit code is then 1.
+
+    Example: bacon benchmark run table2 --protocol vectors --seeds 0,1,2 --datasets cifar100-lt
+    """
+    from bacon_gcd.benchmark.grid import sharded
+    from bacon_gcd.benchmark.runner import run_grid, run_jobs
+
+    split = {
+        "profile": profile,
+        "ratio": ratio,
+        "labeled_ratio": labeled_ratio,
+        "unlabeled_ratio": unlabeled_ratio,
+        "known": class_list(known),
+        "labeled_share": None if labeled_share == 0.5 else labeled_share,
+    }
+    request = _request(
+        experiments,
+        protocol=protocol,
+        quick=quick,
+        backbone=backbone,
+        seeds=seeds,
+        epochs=epochs,
+        datasets=datasets,
+        dataset=dataset,
+        methods=methods,
+        split=split,
+    )
+    folders = _grid(grid, results)
+    cells = sharded(request.cells(), shard)
+    if jobs > 1:
+        words = ["benchmark", "run", *request.words(), "--grid", str(grid)]
+        words += ["--results", str(folders.results)] + (["--shard", shard] if shard else [])
+        words += ["--data", str(data)] if data else []
+        run_jobs(words, jobs=jobs, tell=tell)
+    outcome = run_grid(request, cells, folders, data=data, tell=tell)
+    show(outcome.as_dict(), as_json=json, text=outcome.text())
+    if outcome.failed:
+        raise typer.Exit(1)
