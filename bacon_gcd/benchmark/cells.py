@@ -18,7 +18,7 @@ from typing import Any
 import bacon_gcd.classes
 from bacon_gcd.benchmark.protocols import Protocol
 from bacon_gcd.benchmark.settings import RunSettings
-from bacon_gcd.config import UserError, settings_from
+from bacon_gcd.config import UserError, checked_as, settings_from
 from bacon_gcd.data.longtail import SplitSettings
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.files import digest, read_json, write_atomic
@@ -152,13 +152,15 @@ def read_result(path: Path) -> CellResult:
     """A finished cell; a damaged or edited file is refused."""
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    result: CellResult = read_json(path, CellResult, what="a result of a benchmark")
-    if result.format != FORMAT:
-        raise UserError(f"{path}: result format {result.format} is not {FORMAT}")
-    found = content_hash(result.content())
-    if found != result.hash:
-        raise UserError(f"{path}: changed since it was written: hash {found}, not {result.hash}")
-    return result
+    stored = read_json(path, dict[str, Any], what="a result of a benchmark")
+    if stored.get("format") != FORMAT:
+        raise UserError(f"{path}: result format {stored.get('format')} is not {FORMAT}")
+    said = stored.pop("hash", None)
+    found = content_hash(stored)  # of what is in the file, before any type is converted
+    if found != said:
+        raise UserError(f"{path}: changed since it was written: hash {found}, not {said}")
+    where = f"{path}: not a result of a benchmark"
+    return checked_as(CellResult, stored | {"hash": said}, where=where)
 
 
 def content_hash(content: Mapping[str, Any]) -> str:

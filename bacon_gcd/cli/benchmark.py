@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +19,11 @@ from bacon_gcd.cli.app import (
     UnlabeledRatio,
     app,
     class_list,
+    say,
     show,
     tell,
 )
-from bacon_gcd.config import UserError
+from bacon_gcd.config import UserError, choose
 
 if TYPE_CHECKING:
     from bacon_gcd.benchmark.grid import Grid, Request
@@ -49,6 +51,7 @@ GridFolder = Annotated[Path, typer.Option("--grid", help="Where cells are worked
 Results = Annotated[
     Path | None, typer.Option("--results", help="Finished cells; GRID/results if not given.")
 ]
+SPLIT_OPTIONS = ("profile", "ratio", "labeled_ratio", "unlabeled_ratio")
 DEFAULT_GRID = Path("runs/benchmark")
 DEFAULT_BACKBONE = "resnet18.pypi_in1k"
 
@@ -73,34 +76,29 @@ def _grid(folder: Path, results: Path | None) -> Grid:
     return Grid(folder, results or folder / "results")
 
 
-def _request(
-    experiments: list[str] | None,
-    *,
-    protocol: str,
-    quick: bool,
-    backbone: str,
-    seeds: str,
-    epochs: int | None,
-    datasets: str | None,
-    dataset: str | None,
-    methods: str | None,
-    split: dict[str, Any] | None = None,
-) -> Request:
+def _request(options: Mapping[str, Any], *experiments: str) -> Request:
+    """What the options of a command ask for; mistakes are told before anything is done."""
     from bacon_gcd.backbone.weights import find
     from bacon_gcd.benchmark.grid import Request
 
-    find(backbone)
+    find(options["backbone"])
+    split = {name: options[name] for name in SPLIT_OPTIONS} | {
+        "known": class_list(options["known"])
+    }
+    if options["labeled_share"] != 0.5:
+        split["labeled_share"] = options["labeled_share"]
+    own = options["dataset"]
     request = Request(
-        experiments=tuple(experiments or ()),
-        protocol="quick" if quick else protocol,
-        backbone=backbone,
-        seeds=_numbers(seeds),
-        epochs=epochs,
-        datasets=(dataset,) if dataset else _names(datasets),
-        methods=_names(methods),
-        split={k: v for k, v in (split or {}).items() if v is not None},
+        experiments=experiments or tuple(options.get("experiments") or ()),
+        protocol="quick" if options["quick"] else options["protocol"],
+        backbone=options["backbone"],
+        seeds=_numbers(options["seeds"]),
+        epochs=options["epochs"],
+        datasets=(own,) if own else _names(options["datasets"]),
+        methods=_names(options["methods"]),
+        split={name: value for name, value in split.items() if value is not None},
     )
-    request.tables()  # mistakes are told before anything is done
+    request.tables()
     return request
 
 
@@ -134,6 +132,7 @@ def list_experiments(json: JsonFlag = False) -> None:
 
 @benchmark_app.command()
 def run(
+    context: typer.Context,
     experiments: Experiments = None,
     protocol: ProtocolName = "paper",
     quick: Quick = False,
@@ -168,26 +167,7 @@ def run(
     from bacon_gcd.benchmark.grid import sharded
     from bacon_gcd.benchmark.runner import run_grid, run_jobs
 
-    split = {
-        "profile": profile,
-        "ratio": ratio,
-        "labeled_ratio": labeled_ratio,
-        "unlabeled_ratio": unlabeled_ratio,
-        "known": class_list(known),
-        "labeled_share": None if labeled_share == 0.5 else labeled_share,
-    }
-    request = _request(
-        experiments,
-        protocol=protocol,
-        quick=quick,
-        backbone=backbone,
-        seeds=seeds,
-        epochs=epochs,
-        datasets=datasets,
-        dataset=dataset,
-        methods=methods,
-        split=split,
-    )
+    request = _request(context.params)
     folders = _grid(grid, results)
     cells = sharded(request.cells(), shard)
     if jobs > 1:
@@ -199,3 +179,47 @@ def run(
     show(outcome.as_dict(), as_json=json, text=outcome.text())
     if outcome.failed:
         raise typer.Exit(1)
+
+
+@benchmark_app.command()
+def table(
+    context: typer.Context,
+    experiment: OneExperiment,
+    format: Annotated[str, typer.Option(help="md, latex, csv, json or html.")] = "md",
+    against: Annotated[
+        str | None, typer.Option(help="Show differences from this row, paired by seed.")
+    ] = None,
+    protocol: ProtocolName = "paper",
+    quick: Quick = False,
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    datasets: Datasets = None,
+    dataset: OneDataset = None,
+    methods: Methods = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it to a file.")] = None,
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+) -> None:
+    """Print a table from finished cells, beside the paper's numbers; nothing is trained.
+
+    Example: bacon benchmark table table2 --protocol vectors --seeds 0,1,2 --datasets cifar100-lt
+    """
+    from bacon_gcd.benchmark.formats import FORMATS, render
+    from bacon_gcd.benchmark.tables import make_table, other_row
+    from bacon_gcd.system.files import write_atomic
+
+    choose("format", format, FORMATS)
+    request = _request(context.params, experiment)
+    found = make_table(request.tables()[0], request, _grid(grid, results))
+    text = render(found, format, against=against and other_row(found, against))
+    if out is None:
+        say(text)
+    else:
+        write_atomic(out, text.encode())
