@@ -50,17 +50,28 @@ def run_cell(
 
 def place_again(result: CellResult, folder: Path, *, data: Path | None) -> CellResult | None:
     """The same with its `placed` blocks by today's engine; None where the model is not kept."""
+    kept = kept_method(result, folder, data=data)
+    if kept is None:
+        return None
+    method, bench = kept
+    test, train = (unit_features(method, probe(bench)) for probe in (test_probe, train_probe))
+    placed = placed_blocks(test, train, bench)
+    blocks = result.blocks | {name: shortened(name, placed[name]) for name in PLACED}
+    content = result.content() | {"blocks": blocks, "engine": engine()}
+    return CellResult(**content)
+
+
+def kept_method(
+    result: CellResult, folder: Path, *, data: Path | None
+) -> tuple[Method, Workbench] | None:
+    """The trained method of a finished cell, on its data; None where its model is not kept."""
     weights = folder / "model" / WEIGHTS
     if not weights.exists():
         return None
     bench = prepare(result.run_settings, data=data)
     method = bench.new_trainer().method
     load_state(method, read_tensors(weights), spare=method.training_only)
-    test, train = (unit_features(method, probe(bench)) for probe in (test_probe, train_probe))
-    placed = placed_blocks(test, train, bench)
-    blocks = result.blocks | {name: shortened(name, placed[name]) for name in PLACED}
-    content = result.content() | {"blocks": blocks, "engine": engine()}
-    return CellResult(**content)
+    return method.eval(), bench
 
 
 def _result(

@@ -223,3 +223,124 @@ def table(
         say(text)
     else:
         write_atomic(out, text.encode())
+
+
+@benchmark_app.command()
+def status(
+    context: typer.Context,
+    experiments: Experiments = None,
+    protocol: ProtocolName = "paper",
+    quick: Quick = False,
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    datasets: Datasets = None,
+    dataset: OneDataset = None,
+    methods: Methods = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show how far a grid is: cells finished, running, failed and waiting, and the time left.
+
+    Example: bacon benchmark status table2 --protocol vectors --seeds 0,1,2
+    """
+    from bacon_gcd.benchmark.status import status_of
+
+    found = status_of(_request(context.params), _grid(grid, results))
+    show(found.as_dict(), as_json=json, text=found.text())
+
+
+@benchmark_app.command()
+def submit(
+    result: Annotated[Path, typer.Argument(help="Result of a cell, a JSON file.")],
+    board: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
+    json: JsonFlag = False,
+) -> None:
+    """Check a result and add it to a leaderboard.
+
+    Example: bacon benchmark submit runs/benchmark/results/NAME.json
+    """
+    from bacon_gcd.benchmark import leaderboard
+
+    found = leaderboard.submit(leaderboard.find_result(result), board)
+    show(found, as_json=json)
+
+
+@benchmark_app.command()
+def verify(
+    result: Annotated[Path, typer.Argument(help="Result of a cell, a JSON file.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the cell is run again.")] = Path(
+        "runs/verify"
+    ),
+    data: DataFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run the cell of a result again and say whether it lies within the stated interval.
+
+    The interval is three standard deviations of the seeds beside it, or two points without them.
+    The exit code is 1 if it does not.
+
+    Example: bacon benchmark verify docs/tables/cells/NAME.json
+    """
+    from bacon_gcd.benchmark import leaderboard
+
+    verdict = leaderboard.verify(leaderboard.find_result(result), out, data=data)
+    if verdict is None:
+        raise typer.Exit(130)
+    show(verdict.as_dict(), as_json=json, text=verdict.text())
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+@benchmark_app.command()
+def figure(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(help="tsne, counts, count-errors, sizes, confusion, curves or alignment."),
+    ],
+    experiment: Annotated[str, typer.Option(help="Whose rows are drawn.")] = "table2",
+    protocol: ProtocolName = "paper",
+    quick: Quick = False,
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    datasets: Datasets = "cifar10-lt",
+    dataset: OneDataset = None,
+    methods: Methods = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Without suffix; NAME in this folder.")
+    ] = None,
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+    data: DataFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Draw a figure from finished cells, as PNG and SVG.
+
+    tsne and confusion need the models in the grid folder; the others only the finished cells.
+
+    Example: bacon benchmark figure tsne --protocol vectors --datasets cifar10-lt
+    """
+    from bacon_gcd.benchmark.figures import FIGURES, Source, draw
+    from bacon_gcd.benchmark.tables import make_table
+
+    choose("figure", name, FIGURES)
+    asked = context.params | ({"datasets": None} if quick else {})
+    request, folders = _request(asked, experiment), _grid(grid, results)
+    found = make_table(request.tables()[0], request, folders)
+    written = draw(name, Source(found, folders, data), out or Path(name))
+    show({"written": [str(path) for path in written]}, as_json=json)
