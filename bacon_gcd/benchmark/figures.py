@@ -190,17 +190,18 @@ def curves(source: Source) -> Figure:
 def alignment(source: Source) -> Figure:
     """Alignment and uniformity of the test features of every method, mean of the seeds."""
     points = {
-        label: tuple(
-            float(np.mean([cell.measures[name] for cell in cells]))  # type: ignore[misc]
-            for name in ("alignment", "uniformity")
-        )
+        label: (_mean(cells, "alignment"), _mean(cells, "uniformity"))
         for label, cells in source.rows()
     }
     return charts.named_points(
-        points,  # type: ignore[arg-type]
+        points,
         x="alignment: mean squared distance inside a class, lower is better",
         y="uniformity, lower is better",
     )
+
+
+def _mean(cells: Sequence[CellResult], measure: str) -> float:
+    return float(np.mean([cell.measures[measure] or 0.0 for cell in cells]))
 
 
 def confusion(source: Source) -> Figure:

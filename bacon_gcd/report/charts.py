@@ -68,7 +68,7 @@ def style_of(number: int) -> dict[str, Any]:
     """Color, marker and dashes of a line; no two of 24 are alike."""
     return {
         "color": COLORS[number % len(COLORS)],
-        "marker": MARKERS[number % len(MARKERS)],
+        "marker": MARKERS[(number + 3 * (number // len(COLORS))) % len(MARKERS)],
         "linestyle": DASHES[number // len(COLORS) % len(DASHES)],
     }
 
@@ -84,7 +84,9 @@ def lines(panels: Mapping[str, Sequence[Series]], *, x: str, y: str, log_x: bool
             )
         _label(axis, title, x, y)
         if log_x:
-            axis.set_xscale("log")
+            _few_ticks(axis)
+        else:
+            axis.xaxis.get_major_locator().set_params(integer=True)
     handles = {h.get_label(): h for axis in axes for h in axis.get_lines()}
     figure.legend(
         [handles[n] for n in names], names, loc="outside right upper", fontsize=8, frameon=False
@@ -138,6 +140,16 @@ def heatmap(shares: FloatArray, *, title: str, n_known: int) -> Figure:
     axes[0].set(title=title, xlabel="class given", ylabel="true class, known ones first")
     figure.colorbar(picture, ax=axes[0], label="share of the true class")
     return figure
+
+
+def _few_ticks(axis: Any) -> None:
+    """A logarithmic axis whose ticks are plain numbers that do not overlap."""
+    from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(FixedLocator([1, 3, 10, 30, 100, 300, 1000, 3000]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
 
 
 def _label(axis: Any, title: str, x: str, y: str) -> None:
