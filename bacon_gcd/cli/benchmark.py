@@ -344,3 +344,28 @@ def figure(
     found = make_table(request.tables()[0], request, folders)
     written = draw(name, Source(found, folders, data), out or Path(name))
     show({"written": [str(path) for path in written]}, as_json=json)
+
+
+@benchmark_app.command()
+def claims(
+    protocol: ProtocolName = "paper",
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+    json: JsonFlag = False,
+) -> None:
+    """Say of every claim of the paper whether the finished cells show it.
+
+    Example: bacon benchmark claims --protocol vectors --seeds 0,1,2
+    """
+    from bacon_gcd.backbone.weights import find
+    from bacon_gcd.benchmark.claims import all_claims, claims_text
+    from bacon_gcd.benchmark.grid import Request
+
+    find(backbone)
+    request = Request((), protocol, backbone, _numbers(seeds), epochs)
+    found = all_claims(request, _grid(grid, results))
+    values = [vars(claim) for claim in found]
+    show({"claims": values}, as_json=json, text=claims_text(found))
