@@ -29,8 +29,11 @@ def test_every_figure_is_written_as_png_and_svg(name, source, tmp_path):
     png, svg = draw(name, source, tmp_path / name)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in svg.read_bytes()
-    again = draw(name, source, tmp_path / "again")
-    assert again[1].read_bytes() == svg.read_bytes()
+
+
+def test_the_same_figure_is_the_same_file(source, tmp_path):
+    first, second = (draw("alignment", source, tmp_path / name) for name in ("first", "second"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_without_cells_the_line_says_what_to_run(tmp_path):

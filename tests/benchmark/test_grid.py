@@ -46,12 +46,12 @@ def run(request, grid):
 
 
 def test_the_toy_grid_runs_through_the_command_line_and_is_not_run_twice(tmp_path):
-    words = ["--quick", "--methods", "gcd,kmeans,simgcd", "--grid", tmp_path]
+    words = ["--quick", "--methods", "orca,kmeans", "--grid", tmp_path]
     done = bacon("run", "table2", *words, "--json")
     assert done.exit_code == 0, done.output
-    assert len(json.loads(done.stdout.splitlines()[-1])["finished"]) == 3
+    assert len(json.loads(done.stdout.splitlines()[-1])["finished"]) == 2
     again = bacon("run", "table2", *words)
-    assert "0 cells run, 3 were there already" in again.output
+    assert "0 cells run, 2 were there already" in again.output
     shown = bacon("table", "table2", *words)
     assert "protocol quick 1" in shown.output
     assert "Not run" not in shown.output
@@ -99,13 +99,13 @@ def test_a_cell_that_another_process_holds_is_left_to_it(tmp_path):
 
 
 def test_two_processes_share_a_grid_and_no_cell_runs_twice(tmp_path):
-    words = ["run", "table2", "--quick", "--methods", "kmeans,anchored-kmeans,abc,orca"]
+    words = ["run", "table2", "--quick", "--methods", "kmeans,anchored-kmeans"]
     words += ["--seeds", "0,1", "--grid", tmp_path]
     both = [spawn(*words) for _ in range(2)]
-    assert [process.wait(timeout=200) for process in both] == [0, 0]
+    assert [process.wait(timeout=250) for process in both] == [0, 0]
     grid = Grid(tmp_path, tmp_path / "results")
     started = [cell for event, cell in events(grid) if event == "started"]
-    assert len(started) == len(set(started)) == 8
+    assert len(started) == len(set(started)) == 4
 
 
 def test_a_killed_grid_goes_on_and_ends_like_one_never_disturbed(tmp_path):
