@@ -57,6 +57,7 @@ def run_grid(
 
     A cell that another process took is looked at once more at the end, in case it was left.
     """
+    engine()  # of the code that is loaded now, before anyone changes it on disk
     outcome, clock = Outcome(), Clock(cells, grid)
     waiting = list(cells)
     for last in (False, True):
