@@ -46,7 +46,9 @@ Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images."
 ImageSide = Annotated[
     int | None, typer.Option(min=1, help="Side of the images, in pixels; the backbone's own.")
 ]
-TunedPart = Annotated[str, typer.Option(help="What is trained of the backbone: block, conv, ...")]
+TunedPart = Annotated[
+    str, typer.Option(help="What is trained of the backbone: block, conv, vectors.")
+]
 LabelTable = Annotated[
     Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
 ]
