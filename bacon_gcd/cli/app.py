@@ -87,7 +87,7 @@ def errors_in_one_line() -> Iterator[None]:
         with one_line_errors():
             yield
     except UserError as error:
-        sys.stderr.write(f"bacon: {visible(' '.join(str(error).splitlines()))}\n")
+        sys.stderr.write(f"bacon: {visible(str(error))}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("bacon: stopped\n")

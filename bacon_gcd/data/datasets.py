@@ -349,7 +349,8 @@ def _read_list(path: Path) -> list[tuple[str, int]]:
             continue
         name, _, class_id = line.strip().rpartition(" ")
         inside = PurePosixPath(name)
-        if not name or not class_id.isdecimal() or inside.is_absolute() or ".." in inside.parts:
+        numbered = class_id.isdecimal() and len(class_id) < 10  # int() refuses thousands of digits
+        if not name or not numbered or inside.is_absolute() or ".." in inside.parts:
             raise UserError(f"{path}, line {number}: {line!r} is not 'relative/path class-id'")
         lines.append((name, int(class_id)))
     return lines
