@@ -19,6 +19,7 @@ from bacon_gcd.benchmark.tables import Table, make_table
 from bacon_gcd.config import UserError
 
 TABLES = Path(__file__).resolve().parent.parent / "docs" / "tables"
+RESULTS = "--results docs/tables/cells"
 SEEDS = (0, 1, 2)
 OURS = ("cifar10-lt", "cifar100-lt", "fashion-lt")  # the datasets that were at hand
 LENGTHS = {"tail": (None,), "vectors": (None, 200)}  # epochs; None: the protocol's own
@@ -67,7 +68,7 @@ def write_table(name: str, protocol: str, epochs: int | None, grid: Grid) -> lis
     for table in tables:
         dates = sorted({cell.date for cell in table.results})
         words = table.request.words()
-        command = " ".join(["bacon benchmark table", *words, "--against", f"'{against}'"])
+        command = " ".join(["bacon benchmark table", *words, "--against", f"'{against}'", RESULTS])
         pages.append(render(table, "md", against=against))
         pages.append(
             f"Run {' and '.join({dates[0]: 0, dates[-1]: 0})}. Printed by:\n\n    {command}\n"
