@@ -17,6 +17,7 @@ from bacon_gcd.classes.reliability import Expected
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.discovery.constrained import settle_under, sort_under
 from bacon_gcd.discovery.corrected import Corrected, resized
+from bacon_gcd.system.progress import working
 
 IntArray = npt.NDArray[np.int64]
 
@@ -65,9 +66,10 @@ def sort_features(
         suspecting: (N, K) similar images by which labels are suspected; the same unless given.
     """
     near = nearest(features, n_neighbors=RULES.neighbors) if similar is None else similar
-    found = find_classes(
-        features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
-    )
+    with working("counting classes and sorting images"):
+        found = find_classes(
+            features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
+        )
     suspecting = (near if suspecting is None else suspecting)[:, : RULES.suspecting]
     if constraints is not None:
         return _sort_under(

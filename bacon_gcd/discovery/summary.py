@@ -115,12 +115,13 @@ def number_note(settings: DiscoverSettings, found: Found) -> str:
         return f"The corrections of {settings.refit} were learned; classes: {settings.classes}."
     if number is None or not number.beside:
         return f"{n_classes} classes were looked for, as was asked."
-    others = ", ".join(f"{name} {count}" for name, count in sorted(number.beside.items()))
+    ways = sorted({round(count) for count in number.beside.values()})
+    ends = f"{ways[0]} to {ways[-1]}" if len(ways) > 1 else f"{ways[0]}, too"
     low, high = number.interval
     plausible = f"between {low} and {high} are plausible" if low < high else "no other is plausible"
     return (
         f"{n_classes} classes were looked for (setting: {settings.classes}); {plausible}. "
-        f"Other ways of counting say: {others}."
+        f"Single ways of counting say: {ends}."
     )
 
 
