@@ -44,7 +44,7 @@ def report_data(
         thumbnail=table.image,
         file=lambda row: file_of(table.source, row),
         notes=notes(settings, found),
-        chosen=chosen(settings),
+        chosen=chosen(settings, len(found.inputs.known)),
         expected=expected_of(found.expected),
         suspected=suspected(found),
         duplicates=[Duplicate(each.rows, each.kind) for each in found.duplicates],
@@ -84,18 +84,28 @@ def suspected(found: Found) -> list[Suspect]:
 def notes(settings: DiscoverSettings, found: Found) -> list[str]:
     """What a reader of the result must know."""
     entry = find(settings.backbone)
-    told = [number_note(settings, found), f"{found.inputs.table.summary()}."]
-    if found.number is not None and found.expected is None:
-        told.append(
-            "Too few labels could be hidden to measure how many images are right: the confidence "
-            "is a guess from other sets of images."
-        )
+    table = found.inputs.table
+    told = [number_note(settings, found), *unmeasured_note(found)]
+    if table.quarantine or table.ignored:
+        told.append(f"{table.summary()}.")
     if entry.supervised:
         told.append(
             f"The backbone {entry.name} was trained with ImageNet labels; classes like those of "
             "ImageNet are found more easily than others."
         )
     return told
+
+
+def unmeasured_note(found: Found) -> list[str]:
+    """Why nothing is said of how many images are right, where that is so."""
+    if found.number is None or found.expected is not None:
+        return []
+    labels = found.inputs.labels
+    why = "Too few labels could be hidden" if (labels >= 0).any() else "There was no label to hide"
+    return [
+        f"{why} to measure how many images are right: the confidence is a guess from other sets of "
+        "images. Three or more labels for each of several classes are enough to measure it."
+    ]
 
 
 def number_note(settings: DiscoverSettings, found: Found) -> str:
@@ -138,7 +148,7 @@ def expected_note(found: Measured | None) -> list[str]:
     ]
 
 
-def chosen(settings: DiscoverSettings) -> list[str]:
+def chosen(settings: DiscoverSettings, n_known: int) -> list[str]:
     """Which way the images were sorted, and by which evidence."""
     if settings.recut or settings.refit or settings.update:
         return []
@@ -147,6 +157,12 @@ def chosen(settings: DiscoverSettings) -> list[str]:
         if settings.epochs
         else "the backbone's own features"
     )
+    if n_known == 0:
+        return [
+            f"Images were sorted by {how}. Nothing had a label: classes are groups of images that "
+            "are more alike than others. In doubt they are too fine, because classes are merged "
+            "more easily than split. A few labels make them better."
+        ]
     return [
         f"Images were sorted by {how}. Known and new classes were told apart by how well an image "
         "and its neighbors fit the labeled images of each class; where known ends and new begins "
