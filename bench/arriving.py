@@ -55,14 +55,12 @@ def drawn(name, draw):
 
 
 def measured(features, true, labels, new, new_true, n_known):
-    near = nearest(features, n_neighbors=10)
-    found = find_classes(features, labels, seed=0, neighbors=near)
+    near = nearest(features)
+    found = find_classes(features, labels, seed=0)
     ids, free, seen = found.class_ids, labels < 0, new_true >= 0
     n_classes = len(found.centroids)
     sure = float(found.probabilities[free].max(axis=1).mean())
-    sorter = fit_sorter(
-        features, ids, labels, near[:, :6], n_classes=n_classes, sure=sure, seed=0
-    ).sorter
+    sorter = fit_sorter(features, ids, labels, near, n_classes=n_classes, sure=sure, seed=0).sorter
     stands_for = np.array(
         [c if c < n_known else np.bincount(true[ids == c]).argmax() for c in range(n_classes)]
     )
