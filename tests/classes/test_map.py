@@ -22,14 +22,16 @@ def test_an_image_lies_in_the_middle_of_those_it_looks_like():
 
 
 def test_images_beyond_the_landmarks_lie_with_their_cluster(monkeypatch):
-    monkeypatch.setattr(maps, "LANDMARKS", 30)
-    features, ids = clusters(20)
-    placed = project(features)
-    middles = np.stack([placed[ids == c].mean(axis=0) for c in range(3)])
-    apart = np.linalg.norm(placed[:, None] - middles[None], axis=2)
-    assert placed.shape == (60, 2)
-    assert (apart.argmin(axis=1) == ids).all()
-    assert len(np.unique(placed[:, 0])) > 40  # not all on the landmarks
+    monkeypatch.setattr(maps, "LANDMARKS", 60)
+    features, ids = clusters(40)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        placed = project(features)
+    apart = np.linalg.norm(placed[:, None] - placed[None], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    assert placed.shape == (120, 2)
+    assert (ids[apart.argmin(axis=1)] == ids).mean() > 0.95
+    assert len(np.unique(placed[:, 0])) > 80  # not all on the landmarks
 
 
 def test_the_map_is_the_same_every_time():
