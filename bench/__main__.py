@@ -13,6 +13,7 @@ BENCHMARKS = (
     "discover",
     "discovery",
     "rules",
+    "arriving",
 )
 
 

@@ -39,6 +39,7 @@ from bacon_gcd.discovery.write import write_run
 from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.model import CENTROID_METHOD, by_centroids
 from bacon_gcd.system.files import append_line, replacing_folder
+from bacon_gcd.system.progress import working
 
 IntArray = npt.NDArray[np.int64]
 
@@ -202,7 +203,7 @@ def map_of(features: Tensor, seed: int) -> npt.NDArray[np.float32]:
     """(N, 2) positions on the map; images that all look the same lie on one point."""
     if float(features.std(dim=0).max()) < 1e-6:
         return np.zeros((len(features), 2), dtype=np.float32)
-    with torch.random.fork_rng():
+    with working("drawing the map"), torch.random.fork_rng():
         torch.manual_seed(seed)
         xy = project(features)
     return np.nan_to_num(xy)

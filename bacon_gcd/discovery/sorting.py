@@ -16,6 +16,7 @@ from bacon_gcd.classes.reliability import Expected
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.discovery.constrained import settle_under, sort_under
 from bacon_gcd.discovery.corrected import Corrected, resized
+from bacon_gcd.system.progress import working
 
 IntArray = npt.NDArray[np.int64]
 
@@ -61,7 +62,8 @@ def sort_features(
         constraints: a person's corrections; known are then the classes that they call so.
         suspecting: (N, K) similar images by which labels are suspected.
     """
-    found = find_classes(features, labels, seed=seed, allowed=allowed, groups=groups)
+    with working("counting classes and sorting images"):
+        found = find_classes(features, labels, seed=seed, allowed=allowed, groups=groups)
     suspecting = suspecting[:, : RULES.suspecting]
     if constraints is not None:
         return _sort_under(

@@ -44,7 +44,7 @@ def report_data(
         thumbnail=table.image,
         file=lambda row: file_of(table.source, row),
         notes=notes(settings, found),
-        chosen=chosen(settings),
+        chosen=chosen(settings, len(found.inputs.known)),
         expected=expected_of(found.expected),
         suspected=suspected(found),
         duplicates=[Duplicate(each.rows, each.kind) for each in found.duplicates],
@@ -84,18 +84,28 @@ def suspected(found: Found) -> list[Suspect]:
 def notes(settings: DiscoverSettings, found: Found) -> list[str]:
     """What a reader of the result must know."""
     entry = find(settings.backbone)
-    told = [number_note(settings, found), f"{found.inputs.table.summary()}."]
-    if found.number is not None and found.expected is None:
-        told.append(
-            "Too few labels could be hidden to measure how many images are right: the confidence "
-            "is a guess from other sets of images."
-        )
+    table = found.inputs.table
+    told = [number_note(settings, found), *unmeasured_note(found)]
+    if table.quarantine or table.ignored:
+        told.append(f"{table.summary()}.")
     if entry.supervised:
         told.append(
             f"The backbone {entry.name} was trained with ImageNet labels; classes like those of "
             "ImageNet are found more easily than others."
         )
     return told
+
+
+def unmeasured_note(found: Found) -> list[str]:
+    """Why nothing is said of how many images are right, where that is so."""
+    if found.number is None or found.expected is not None:
+        return []
+    labels = found.inputs.labels
+    why = "Too few labels could be hidden" if (labels >= 0).any() else "There was no label to hide"
+    return [
+        f"{why} to measure how many images are right: the confidence is a guess from other sets of "
+        "images. Three or more labels for each of several classes are enough to measure it."
+    ]
 
 
 def number_note(settings: DiscoverSettings, found: Found) -> str:
@@ -115,12 +125,13 @@ def number_note(settings: DiscoverSettings, found: Found) -> str:
         return f"The corrections of {settings.refit} were learned; classes: {settings.classes}."
     if number is None or not number.beside:
         return f"{n_classes} classes were looked for, as was asked."
-    others = ", ".join(f"{name} {count}" for name, count in sorted(number.beside.items()))
+    ways = sorted({round(count) for count in number.beside.values()})
+    ends = f"{ways[0]} to {ways[-1]}" if len(ways) > 1 else f"{ways[0]}, too"
     low, high = number.interval
     plausible = f"between {low} and {high} are plausible" if low < high else "no other is plausible"
     return (
         f"{n_classes} classes were looked for (setting: {settings.classes}); {plausible}. "
-        f"Other ways of counting say: {others}."
+        f"Single ways of counting say: {ends}."
     )
 
 
@@ -137,7 +148,7 @@ def expected_note(found: Measured | None) -> list[str]:
     ]
 
 
-def chosen(settings: DiscoverSettings) -> list[str]:
+def chosen(settings: DiscoverSettings, n_known: int) -> list[str]:
     """Which way the images were sorted, and by which evidence."""
     if settings.recut or settings.refit or settings.update:
         return []
@@ -146,6 +157,12 @@ def chosen(settings: DiscoverSettings) -> list[str]:
         if settings.epochs
         else "the backbone's own features"
     )
+    if n_known == 0:
+        return [
+            f"Images were sorted by {how}. Nothing had a label: classes are groups of images that "
+            "are more alike than others. In doubt they are too fine, because classes are merged "
+            "more easily than split. A few labels make them better."
+        ]
     return [
         f"Images were sorted by {how}. Known and new classes were told apart by how well an image "
         "and its neighbors fit the labeled images of each class; where known ends and new begins "

@@ -10,6 +10,7 @@ import pytest
 
 import bacon_gcd
 from bacon_gcd.config import UserError
+from bacon_gcd.discovery import summary
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.settings import parse_classes
 from tests.planted_photos import bacon, picture, plant, vectors_of
@@ -270,3 +271,25 @@ def test_every_file_is_accounted_for_in_what_is_told(small):
     summary = "32 images, 10 with a label; 1 unreadable, 1 other files ignored: 1 .mov"
     assert told[0] == summary
     assert summary in (small / "run" / "report.html").read_text()
+
+
+def test_without_labels_the_report_speaks_of_new_classes_only(small, monkeypatch):
+    pages = []
+    monkeypatch.setattr(summary, "write_report", lambda data, path: pages.append(data))
+    plant(small / "photos", known=(), novel=("red", "blue"), n=6)
+    (small / "photos/notes.txt").write_text("no image")
+    bacon_gcd.discover(small / "photos", small / "run", classes=2)
+    (page,) = pages
+    assert "Nothing had a label" in page.chosen[0]
+    assert any("There was no label to hide" in note for note in page.notes)
+    assert any("1 other files ignored: 1 .txt" in note for note in page.notes)
+
+
+def test_one_label_per_class_is_told_to_be_too_few(small, monkeypatch):
+    pages = []
+    monkeypatch.setattr(summary, "write_report", lambda data, path: pages.append(data))
+    plant(small / "photos", n=6, labeled=1)
+    bacon_gcd.discover(small / "photos", small / "run", classes=4)
+    notes = pages[0].notes
+    assert any(note.startswith("Too few labels could be hidden") for note in notes)
+    assert not any("0 unreadable" in note for note in notes)
