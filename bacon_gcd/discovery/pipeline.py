@@ -66,7 +66,7 @@ def discover(
         threshold: 0 to 1, of the probability from which an image is known; None: its likeliest
             class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
-        effort: quick (no training), normal or thorough.
+        effort: quick, normal (several views of each image) or thorough (training, too, if it pays).
         tell: gets a line now and then about what is going on.
     """
     asked = DiscoverSettings(
@@ -115,7 +115,7 @@ def find(
     """
     learned = learn(
         inputs.samples,
-        short_plan(settings.epochs),
+        short_plan(settings.epochs, on_trial=True),
         allowed=allowed,
         threshold=settings.threshold,
         seed=settings.seed,
@@ -140,6 +140,7 @@ def find(
         duplicates=find_duplicates(inputs.table, learned.frozen, near),
         expected=answer.expected,
         certain=None if left is None else left.certain,
+        trial=learned.trial,
     )
 
 
