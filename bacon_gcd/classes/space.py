@@ -25,6 +25,22 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
+class Projection:
+    """From the space of the features into that of the classes."""
+
+    mean: Tensor
+    """(D,) of the features; zero where they are all alike."""
+    shift: Tensor
+    """(D,) mean of the unit rows without it."""
+    axes: Tensor
+    """(D, d)"""
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(n, d) rows of (n, D) unit features."""
+        return (unit(features - self.mean) - self.shift) @ self.axes
+
+
+@dataclass(frozen=True, eq=False)
 class ClassSpace:
     """N rows whose covariance within classes is the identity."""
 
@@ -32,6 +48,8 @@ class ClassSpace:
     """(N, d) float32."""
     between: Tensor
     """(d,) variance of the class means along each axis."""
+    projection: Projection | None = None
+    """What made the rows, for images to come."""
 
     @cached_property
     def directions(self) -> Tensor:
@@ -74,22 +92,27 @@ def centered(features: Tensor) -> Tensor:
 
 def fit_space(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RULES) -> ClassSpace:
     """The space of (N, D) unit features, from (N,) labels where -1 = unlabeled. Ours."""
-    rows = principal(centered(features), rules.axes)
+    unit_rows = centered(features)
+    shift, main = principal_axes(unit_rows, rules.axes)
+    rows = (unit_rows - shift) @ main
     parts = over_clusters(rows, labels, seed=seed, rules=rules)
     within = within_classes(rows.double().numpy(), labels, parts, rules)
     total = np.atleast_2d(np.cov(rows.double().numpy().T))
     ratio, axes = eigh(total, within)
     between = np.maximum(ratio - 1, rules.least_between)
-    return ClassSpace(rows @ torch.from_numpy(axes).float(), torch.from_numpy(between).float())
+    last = torch.from_numpy(axes).float()
+    mean = torch.zeros_like(shift) if unit_rows is features else features.mean(dim=0)
+    projection = Projection(mean, shift, main @ last)
+    return ClassSpace(rows @ last, torch.from_numpy(between).float(), projection)
 
 
-def principal(rows: Tensor, n_axes: int) -> Tensor:
-    """(N, d) rows along their principal axes that vary at all, the largest first, mean zero."""
-    away = rows - rows.mean(dim=0)
+def principal_axes(rows: Tensor, n_axes: int) -> tuple[Tensor, Tensor]:
+    """(D,) mean of the rows, and (D, d) principal axes along which they vary, the largest first."""
+    shift = rows.mean(dim=0)
+    away = rows - shift
     values, axes = torch.linalg.eigh((away.T @ away).double())
     kept = int(min(n_axes, (values > 1e-6 * values.max().clamp_min(1e-12)).sum()))
-    found: Tensor = away @ axes.flip(1)[:, : max(kept, 1)].to(away)
-    return found
+    return shift, axes.flip(1)[:, : max(kept, 1)].to(away)
 
 
 def over_clusters(rows: Tensor, labels: IntArray, *, seed: int, rules: Rules) -> IntArray:

@@ -46,7 +46,9 @@ Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images."
 ImageSide = Annotated[
     int | None, typer.Option(min=1, help="Side of the images, in pixels; the backbone's own.")
 ]
-TunedPart = Annotated[str, typer.Option(help="What is trained of the backbone: block, conv, ...")]
+TunedPart = Annotated[
+    str, typer.Option(help="What is trained of the backbone: block, conv, vectors.")
+]
 LabelTable = Annotated[
     Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
 ]
@@ -85,7 +87,7 @@ def errors_in_one_line() -> Iterator[None]:
         with one_line_errors():
             yield
     except UserError as error:
-        sys.stderr.write(f"bacon: {visible(' '.join(str(error).splitlines()))}\n")
+        sys.stderr.write(f"bacon: {visible(str(error))}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("bacon: stopped\n")

@@ -103,7 +103,6 @@ def start_under(features: Tensor, left: Corrected, *, seed: int) -> Tensor:
 
 
 def sort_under(
-    features: Tensor,
     left: Corrected,
     found: Clusters,
     neighbors: IntArray,
@@ -119,9 +118,7 @@ def sort_under(
     shares = found.scores.softmax(dim=1).numpy()
     images = sort_by(
         shares,
-        features,
         np.where(ruled, best_allowed(found.scores, left), -1),
-        found.centroids,
         neighbors,
         n_known=left.n_known,
         threshold=threshold,
@@ -133,7 +130,6 @@ def sort_under(
         images,
         confidence=np.where(left.certain, 1.0, sure),
         known_probability=np.where(left.certain, classes < left.n_known, known),
-        outlier=images.outlier & ~left.confirmed,
         suggested=np.where(left.labeled & ~left.confirmed, images.suggested, -1),
         probabilities=shares,
     )

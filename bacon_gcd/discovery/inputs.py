@@ -22,6 +22,7 @@ from bacon_gcd.data.joined import join
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.learn import Samples
+from bacon_gcd.discovery.names import refuse_names
 from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Effort, Tell, effort_for
 
 IntArray = npt.NDArray[np.int64]
@@ -68,6 +69,7 @@ def read_inputs(
         tell(line)
     effort = effort_for(asked.effort, len(table))
     settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
+    refuse_names(asked.names, "vectors" if asked.features else pick_backbone(asked.backbone))
     if asked.features is not None:
         inputs = from_features(table, vectors_of(asked, tables))
         effort = dataclasses.replace(effort, views=0)  # there is nothing to crop

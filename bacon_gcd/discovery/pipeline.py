@@ -21,7 +21,8 @@ from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.folder import FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, read_inputs
 from bacon_gcd.discovery.learn import learn, short_plan
-from bacon_gcd.discovery.result import Discovery, Found
+from bacon_gcd.discovery.names import propose
+from bacon_gcd.discovery.result import Discovery, Found, with_sorter
 from bacon_gcd.discovery.settings import (
     AUTO,
     DEFAULT_EFFORT,
@@ -53,6 +54,7 @@ def discover(
     backbone: str = AUTO,
     effort: str = DEFAULT_EFFORT,
     seed: int = 0,
+    names: str | Path | None = None,
     workers: int = 2,
     tell: Tell | None = None,
 ) -> Discovery:
@@ -67,6 +69,8 @@ def discover(
             class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
         effort: quick, normal (several views of each image) or thorough (training, too, if it pays).
+        names: a file of names, one per line, that may be proposed for new classes; for a backbone
+            that reads text too.
         tell: gets a line now and then about what is going on.
     """
     asked = DiscoverSettings(
@@ -78,6 +82,7 @@ def discover(
         backbone=backbone,
         effort=choose("effort", effort, EFFORTS),
         seed=seed,
+        names=None if names is None else str(Path(names).absolute()),
     )
     allowed = parse_classes(asked.classes)
     with replacing_folder(Path(out)) as draft:
@@ -126,7 +131,7 @@ def find(
     left, near = answer.corrections, learned.frozen_neighbors
     shown = inputs if left is None else shown_inputs(inputs, left)
     classes = first_classes(inputs.known, answer.n_classes) if left is None else left.classes
-    return Found(
+    found = Found(
         inputs=shown,
         method=kept_method(learned.method, shown, answer),
         name=learned.name if left is None else CENTROID_METHOD,
@@ -141,7 +146,15 @@ def find(
         expected=answer.expected,
         certain=None if left is None else left.certain,
         trial=learned.trial,
+        names=propose(
+            learned.frozen,
+            answer.images.class_ids,
+            classes,
+            backbone=settings.backbone,
+            words=settings.names,
+        ),
     )
+    return with_sorter(found, seed=settings.seed)
 
 
 def first_classes(known: tuple[str, ...], n_classes: int) -> tuple[FoundClass, ...]:

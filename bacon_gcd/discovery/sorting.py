@@ -82,9 +82,7 @@ def sort_features(
         )
     images = sort_by(
         found.probabilities,
-        features,
         labels,
-        found.centroids,
         suspecting,
         n_known=int(labels.max(initial=-1)) + 1,
         threshold=threshold,
@@ -111,9 +109,9 @@ def _sort_under(
     n_classes = len(left.classes)
     sure = expected.accuracy if expected else RULES.usual_accuracy
     found = settle_under(features, left, similar, sure=sure, seed=seed)
-    images = sort_under(features, left, found, suspecting, threshold=threshold)
+    images = sort_under(left, found, suspecting, threshold=threshold)
     filled = np.bincount(images.class_ids, minlength=n_classes) > 0
     if not filled.all():  # the ids of classes that are gone are not used again
         left, found = left.only(filled), found.only(filled)
-        images = sort_under(features, left, found, suspecting, threshold=threshold)
+        images = sort_under(left, found, suspecting, threshold=threshold)
     return Answer(number, n_classes, found.centroids, found.temperature, expected, images, left)

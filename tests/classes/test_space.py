@@ -7,7 +7,7 @@ from bacon_gcd.classes.space import (
     ClassSpace,
     centered,
     fit_space,
-    principal,
+    principal_axes,
     scatter,
     within_classes,
 )
@@ -103,10 +103,26 @@ def test_in_the_space_the_covariance_within_classes_is_one():
 def test_principal_axes_keep_distances_and_drop_what_does_not_vary():
     rng = np.random.default_rng(0)
     flat = torch.from_numpy(rng.normal(size=(50, 3)) @ rng.normal(size=(3, 10))).float()
-    found = principal(flat, 128)
+    shift, axes = principal_axes(flat, 128)
+    found = (flat - shift) @ axes
     assert found.shape == (50, 3)
     products = (flat - flat.mean(dim=0)) @ (flat - flat.mean(dim=0)).T
     torch.testing.assert_close(found @ found.T, products, atol=1e-3, rtol=1e-3)
+
+
+def test_the_projection_puts_the_same_image_on_its_own_row_and_takes_new_ones():
+    rows, ids = planted(each=20)
+    features = unit(torch.from_numpy(rows).float())
+    space = fit_space(features, ids, seed=0)
+    torch.testing.assert_close(space.projection(features), space.rows, atol=1e-3, rtol=1e-3)
+    away = space.projection(unit(features + 0.01)) - space.rows
+    assert 0 < float(away.norm(dim=1).max()) < float(space.rows.norm(dim=1).max())
+
+
+def test_equal_images_have_a_projection_too():
+    same = unit(torch.ones(5, 4))
+    space = fit_space(same, np.full(5, -1), seed=0)
+    torch.testing.assert_close(space.projection(same), space.rows, atol=1e-4, rtol=0)
 
 
 def test_centering_leaves_equal_rows_alone():
