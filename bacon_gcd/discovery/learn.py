@@ -63,16 +63,11 @@ class Plan:
 
 
 def short_plan(
-    epochs: int,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    on_trial: bool = False,
-    **recipe: float | None,
+    epochs: int, *, settings: Mapping[str, Any] | None = None, **recipe: float | None
 ) -> Plan:
     """A short training, or none: then the features are those of the backbone.
 
     settings: changes to the method's settings.
-    on_trial: see `Plan`.
     recipe: changes to how it is optimized; None leaves a value as it is.
     """
     if epochs == 0:
@@ -83,7 +78,6 @@ def short_plan(
         TRAINED,
         settings_for(TRAINED, changes=SHORT_TRAINING | dict(settings or {})),
         recipe_for(TRAINED, changes=SHORT_RECIPE | {"epochs": epochs} | given),
-        on_trial,
     )
 
 

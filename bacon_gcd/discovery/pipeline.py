@@ -120,7 +120,7 @@ def find(
     """
     learned = learn(
         inputs.samples,
-        short_plan(settings.epochs, on_trial=True),
+        replace(short_plan(settings.epochs), on_trial=True),
         allowed=allowed,
         threshold=settings.threshold,
         seed=settings.seed,

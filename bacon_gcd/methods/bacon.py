@@ -15,7 +15,7 @@ from bacon_gcd.classes.placed import Placed, in_correspondence, place_classes
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.batches import Batch
-from bacon_gcd.heads import CosineClassifier, Projector
+from bacon_gcd.heads import CosineClassifier, NoProjector, Projector
 from bacon_gcd.losses import self_distillation
 from bacon_gcd.methods.base import Group, Method, MethodSettings, Probe, TailSource, Task
 from bacon_gcd.methods.class_sizes import clustered_counts
@@ -92,6 +92,9 @@ class BaConSettings(MethodSettings):
     similarity: Annotated[str, "positiveness by dot, cosine, l1 or l2"] = "dot"
     labeled_targets: Annotated[str, "labeled images enter as predicted or onehot"] = "predicted"
     same_image_one: Annotated[bool, "two views of an image have positiveness 1"] = True
+    contrasted: Annotated[str, "what is contrasted: projections, or the features themselves"] = (
+        "projections"
+    )
     projector_width: Annotated[int, "last layer of the projector; 0 leaves it out"] = 65536
 
     def __post_init__(self) -> None:
@@ -100,6 +103,7 @@ class BaConSettings(MethodSettings):
         choose("counts_by", self.counts_by, SOURCES)
         choose("start_heads", self.start_heads, ("none", "novel", "all"))
         choose("centroids_by", self.centroids_by, SOURCES)
+        choose("contrasted", self.contrasted, ("projections", "features"))
         choose("counts", self.counts, ("random", "expected"))
         choose("advice", self.advice, ("soft", "hard", "none"))
         choose("labeled_targets", self.labeled_targets, ("predicted", "onehot"))
@@ -163,7 +167,9 @@ class BaCon(Method):
         super().__init__(task, backbone, settings)
         self.classify_tail, self.contrast_tail = backbone.new_tail(), backbone.new_tail()
         self.classifier = CosineClassifier(self.feature_dim, task.n_classes)
-        self.projector = Projector(self.feature_dim, width=settings.projector_width or None)
+        self.projector: Projector | NoProjector = NoProjector()
+        if settings.contrasted == "projections":
+            self.projector = Projector(self.feature_dim, width=settings.projector_width or None)
         self.uncertainty = nn.Buffer(torch.tensor(0.5))
         self.class_counts = torch.ones(task.n_classes)
         if settings.centroids_by == "classes":

@@ -1,5 +1,7 @@
 """Whether training pays is judged by known classes that are treated as new."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -74,7 +76,7 @@ def test_trained_features_are_used_only_where_they_pay(pays, monkeypatch):
     notes = []
     learned = learn(
         samples,
-        short_plan(1, on_trial=True),
+        replace(short_plan(1), on_trial=True),
         allowed=(9, 9),
         seed=0,
         note=lambda **facts: notes.append(facts["kind"]),

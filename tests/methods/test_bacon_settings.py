@@ -399,6 +399,18 @@ def test_centroids_that_answer_are_those_of_clusters_or_of_found_classes():
     assert by_classes.headline == "placed"
 
 
+@varies("contrasted")
+def test_features_are_contrasted_themselves_or_projected_first():
+    step = Step(contrasted="features")
+    features = F.normalize(step.method.contrast_tail(step.batch.tokens), dim=1)
+    similarity = (features @ features.T).detach().double()
+    expected = 0.65 * by_hand.contrast(similarity, same(torch.arange(40).repeat(2)), 1.0)
+    assert float(step.terms["contrast/unsupervised"]) == pytest.approx(float(expected), rel=1e-5)
+    assert [group.name for group in step.method.groups()] == ["classify", "contrast"]
+    assert not any(name.startswith("projector") for name in step.method.state_dict())
+    assert any(name.startswith("projector") for name in Step().method.state_dict())
+
+
 @varies("trained_share")
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_the_tail_that_answers_lies_between_the_untrained_and_the_trained_one(share):
