@@ -8,7 +8,7 @@ diagonal, so that the evidence for "these images are one class" has a closed for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -90,20 +90,62 @@ def centered(features: Tensor) -> Tensor:
     return unit(away) if float(away.norm(dim=1).max()) > 1e-4 else features
 
 
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """N features along their principal axes, and what is known of classes without any label.
+
+    The labels may change: a space for other labels costs little.
+    """
+
+    rows: Tensor
+    """(N, d) float32, mean zero."""
+    projection: Projection
+    """What made the rows."""
+    total: FloatArray
+    """(d, d) covariance of all rows."""
+    of_parts: FloatArray
+    """(d, d) covariance within over-clusters."""
+    rules: Rules
+
+    def space(self, labels: IntArray) -> ClassSpace:
+        """The space of (N,) labels where -1 = unlabeled."""
+        seen = torch.from_numpy(np.flatnonzero(labels >= 0))
+        labeled = self.rows[seen].double().numpy()
+        within = within_classes(labeled, labels[labels >= 0], self.of_parts, self.rules)
+        ratio, found = eigh(self.total, within)
+        between = np.maximum(ratio - 1, self.rules.least_between)
+        axes = torch.from_numpy(found).float()
+        projection = replace(self.projection, axes=self.projection.axes @ axes)
+        return ClassSpace(self.rows @ axes, torch.from_numpy(between).float(), projection)
+
+    def some(self, chosen: IntArray) -> Reduced:
+        """Some of the rows, with the covariances of all."""
+        return replace(self, rows=self.rows[torch.from_numpy(chosen)])
+
+
+def reduced(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RULES) -> Reduced:
+    """(N, D) unit features along their principal axes.
+
+    labels: (N,) -1 = unlabeled; they say only how many over-clusters there should be.
+    """
+    unit_rows = centered(features)
+    shift, axes = principal_axes(unit_rows, rules.axes)
+    rows = (unit_rows - shift) @ axes
+    parts = over_clusters(rows, labels, seed=seed, rules=rules)
+    exact = rows.double().numpy()
+    mean = torch.zeros_like(shift) if unit_rows is features else features.mean(dim=0)
+    return Reduced(
+        rows,
+        Projection(mean, shift, axes),
+        np.atleast_2d(np.cov(exact.T)),
+        scatter(exact, parts) / len(exact),
+        rules,
+    )
+
+
 def fit_space(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RULES) -> ClassSpace:
     """The space of (N, D) unit features, from (N,) labels where -1 = unlabeled. Ours."""
-    unit_rows = centered(features)
-    shift, main = principal_axes(unit_rows, rules.axes)
-    rows = (unit_rows - shift) @ main
-    parts = over_clusters(rows, labels, seed=seed, rules=rules)
-    within = within_classes(rows.double().numpy(), labels, parts, rules)
-    total = np.atleast_2d(np.cov(rows.double().numpy().T))
-    ratio, axes = eigh(total, within)
-    between = np.maximum(ratio - 1, rules.least_between)
-    last = torch.from_numpy(axes).float()
-    mean = torch.zeros_like(shift) if unit_rows is features else features.mean(dim=0)
-    projection = Projection(mean, shift, main @ last)
-    return ClassSpace(rows @ last, torch.from_numpy(between).float(), projection)
+    return reduced(features, labels, seed=seed, rules=rules).space(labels)
 
 
 def principal_axes(rows: Tensor, n_axes: int) -> tuple[Tensor, Tensor]:
@@ -140,15 +182,19 @@ def sample(n_rows: int, limit: int, seed: int) -> IntArray:
 
 
 def within_classes(
-    rows: FloatArray, labels: IntArray, parts: IntArray, rules: Rules = RULES
+    rows: FloatArray, labels: IntArray, of_parts: FloatArray, rules: Rules = RULES
 ) -> FloatArray:
-    """(d, d) covariance within classes: of labels where there are many, else of parts, scaled."""
-    of_parts = scatter(rows, parts) / len(rows)
-    labeled = labels >= 0
-    spare = int(labeled.sum()) - len(np.unique(labels[labeled]))
+    """(d, d) covariance within classes: of labels where there are many, else of parts, scaled.
+
+    Args:
+        rows: (n, d) labeled rows.
+        labels: (n,) their classes.
+        of_parts: (d, d) covariance within over-clusters of all rows.
+    """
+    spare = len(labels) - len(np.unique(labels))
     scale, found = rules.part_spread, of_parts
     if spare > 0:
-        of_labels = scatter(rows[labeled], labels[labeled]) / spare
+        of_labels = scatter(rows, labels) / spare
         measured = np.trace(of_labels) / max(np.trace(of_parts), 1e-12)
         scale = (spare * measured + rules.scale_labels * scale) / (spare + rules.scale_labels)
         share = spare / (spare + rules.shape_labels)

@@ -12,7 +12,6 @@ from torch import Tensor
 from bacon_gcd.classes.assign import Sorted, sort_by
 from bacon_gcd.classes.count import ClassNumber, Range
 from bacon_gcd.classes.find import find_classes
-from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.reliability import Expected
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.discovery.constrained import settle_under, sort_under
@@ -48,9 +47,8 @@ def sort_features(
     allowed: Range | None,
     threshold: float | None,
     seed: int,
+    suspecting: IntArray,
     constraints: Corrected | None = None,
-    similar: IntArray | None = None,
-    suspecting: IntArray | None = None,
 ) -> Answer:
     """Count the classes, find where they are, and sort every image into one.
 
@@ -61,21 +59,16 @@ def sort_features(
         allowed: smallest and largest number of classes; equal ones are not counted.
         threshold: of the probability from which an image is known; None: the likeliest class.
         constraints: a person's corrections; known are then the classes that they call so.
-        similar: (N, K) the most similar images by these features; found here unless given.
-        suspecting: (N, K) similar images by which labels are suspected; the same unless given.
+        suspecting: (N, K) similar images by which labels are suspected.
     """
-    near = nearest(features, n_neighbors=RULES.neighbors) if similar is None else similar
-    found = find_classes(
-        features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
-    )
-    suspecting = (near if suspecting is None else suspecting)[:, : RULES.suspecting]
+    found = find_classes(features, labels, seed=seed, allowed=allowed, groups=groups)
+    suspecting = suspecting[:, : RULES.suspecting]
     if constraints is not None:
         return _sort_under(
             features,
             found.number,
             found.expected,
             constraints,
-            near,
             suspecting,
             threshold=threshold,
             seed=seed,
@@ -97,7 +90,6 @@ def _sort_under(
     number: ClassNumber,
     expected: Expected | None,
     asked: Corrected,
-    similar: IntArray,
     suspecting: IntArray,
     *,
     threshold: float | None,
@@ -108,7 +100,7 @@ def _sort_under(
     left = resized(asked, min(wanted, asked.most_classes))
     n_classes = len(left.classes)
     sure = expected.accuracy if expected else RULES.usual_accuracy
-    found = settle_under(features, left, similar, sure=sure, seed=seed)
+    found = settle_under(features, left, sure=sure, seed=seed)
     images = sort_under(left, found, suspecting, threshold=threshold)
     filled = np.bincount(images.class_ids, minlength=n_classes) > 0
     if not filled.all():  # the ids of classes that are gone are not used again
