@@ -61,7 +61,9 @@ def main():
 
 def part_of(asked):
     """Every part-th image of each class, of the labeled and of the others; four stored views."""
-    settings = RunSettings(dataset=asked.dataset, method="bacon-s", tuned="vectors", views="4")
+    settings = RunSettings(
+        dataset=asked.dataset, method="bacon-s", tuned="vectors", trunk="float32", views="4"
+    )
     bench = prepare(resolve(settings, changes={}, recipe={}), data=None)
     seen, true = bench.labels >= 0, bench.true_train
     groups = [np.flatnonzero((true == c) & (seen == k)) for c in np.unique(true) for k in (0, 1)]
