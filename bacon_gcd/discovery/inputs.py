@@ -44,12 +44,16 @@ class Inputs:
     backbone: Backbone
     tuned: str
     tokens: TokenSource
+    n_views: int = 0
+    """Training views over which features are averaged."""
 
     @property
     def samples(self) -> Samples:
         """What training and sorting need of them."""
         groups = self.table.groups
-        return Samples(self.tokens, self.labels, len(self.known), self.backbone, groups)
+        return Samples(
+            self.tokens, self.labels, len(self.known), self.backbone, groups, self.n_views
+        )
 
 
 def read_inputs(
@@ -68,6 +72,7 @@ def read_inputs(
     refuse_names(asked.names, "vectors" if asked.features else pick_backbone(asked.backbone))
     if asked.features is not None:
         inputs = from_features(table, vectors_of(asked, tables))
+        effort = dataclasses.replace(effort, views=0)  # there is nothing to crop
         tell(time_line(inputs.backbone, effort, len(table)))
         return dataclasses.replace(settings, backbone="vectors", views=0), inputs
     name = pick_backbone(asked.backbone)
@@ -171,7 +176,7 @@ def from_images(
     """Tokens of every image, from the cache where they are already."""
     rows = np.arange(len(table))
     bank = build_bank(table, rows, backbone, n_views=views, seed=seed, workers=workers)
-    return Inputs(table, *known_classes(table), backbone, tuned, bank)
+    return Inputs(table, *known_classes(table), backbone, tuned, bank, n_views=views)
 
 
 def from_features(table: ImageTable, vectors: npt.NDArray[np.float32]) -> Inputs:
@@ -185,8 +190,9 @@ def time_line(backbone: Backbone, effort: Effort, n_images: int) -> str:
     """What is done with each image, and how long the whole command will take."""
     seconds = expected_seconds(backbone, effort, n_images)
     shown = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{max(seconds, 1):.0f} s"
-    training = f"{effort.epochs} epochs of training" if effort.epochs else "no training"
-    return f"{training}: about {shown} in all, less if the images were seen before"
+    training = f"{effort.epochs} epochs of training, twice" if effort.epochs else "no training"
+    views = f"{effort.views + 1} views of each image, " if effort.views else ""
+    return f"{views}{training}: about {shown} in all, less if the images were seen before"
 
 
 @torch.no_grad()
@@ -204,6 +210,7 @@ def expected_seconds(backbone: Backbone, effort: Effort, n_images: int) -> float
     many = tokens.repeat(TIMED_ROWS // len(tokens), *[1] * (tokens.ndim - 1))
     tail(many)  # as many as in a training step: some of its work is the same for any number
     trunk, last = middle - start, time.perf_counter() - middle
-    # Two branches, two views; forward and backward cost three times a forward.
-    each = trunk * (1 + effort.views) / len(images) + last * 12 * effort.epochs / len(many)
+    # Two branches, two views; forward and backward cost three times a forward. It is trained twice,
+    # the first time on trial.
+    each = trunk * (1 + effort.views) / len(images) + last * 24 * effort.epochs / len(many)
     return (each + SORTING_SECONDS) * n_images

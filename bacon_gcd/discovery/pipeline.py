@@ -69,7 +69,7 @@ def discover(
         threshold: 0 to 1, of the probability from which an image is known; None: its likeliest
             class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
-        effort: quick (no training), normal or thorough.
+        effort: quick, normal (several views of each image) or thorough (training, too, if it pays).
         names: a file of names, one per line, that may be proposed for new classes; for a backbone
             that reads text too.
         tell: gets a line now and then about what is going on.
@@ -121,7 +121,7 @@ def find(
     """
     learned = learn(
         inputs.samples,
-        short_plan(settings.epochs),
+        replace(short_plan(settings.epochs), on_trial=True),
         allowed=allowed,
         threshold=settings.threshold,
         seed=settings.seed,
@@ -146,6 +146,7 @@ def find(
         duplicates=find_duplicates(inputs.table, learned.frozen, near),
         expected=answer.expected,
         certain=None if left is None else left.certain,
+        trial=learned.trial,
         names=propose(
             learned.frozen,
             answer.images.class_ids,
