@@ -29,6 +29,7 @@ from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.methods import METHODS, settings_for
 from bacon_gcd.methods.base import Method, Predictor, Task
 from bacon_gcd.methods.stored import load_state
+from bacon_gcd.system.devices import Device
 from bacon_gcd.system.files import read_json, read_tensors, sha256_of, write_atomic, write_json
 from bacon_gcd.system.progress import progress
 
@@ -136,7 +137,8 @@ def tokens_for(
     if isinstance(backbone, Vectors):
         if features is None:
             raise UserError("the run was made from ready vectors; give those of the new images too")
-        return ReadyTokens(_fitting(read_features(Path(features), table), backbone, features))
+        vectors = _fitting(read_features(Path(features), table), backbone, features)
+        return ReadyTokens(vectors, device=backbone.device)
     if features is not None:
         raise UserError(f"{features}: the run has backbone {backbone.name} and reads images itself")
     view = ViewSettings(kind="weak", image_size=backbone.image_size)
@@ -207,26 +209,30 @@ def save_model(
     write_json(folder / FACTS, facts)
 
 
-def load_model(folder: Path) -> Model:
+def load_model(folder: Path, *, device: Device = None) -> Model:
     """Read a model folder; nothing in it is executed."""
     facts = _read_facts(folder)
     task = settings_from(Task, facts["task"], where=str(folder / FACTS))
-    backbone = backbone_from(facts["backbone"])
+    backbone = backbone_from(facts["backbone"], device=device)
     own = settings_for(
         facts["method"],
         preset=next(iter(METHODS[facts["method"]].presets)),
         changes=facts["settings"],
     )
-    method = METHODS[facts["method"]].method(task, backbone, own)
+    with torch.device("cpu"):  # where the stored tensors are
+        method = METHODS[facts["method"]].method(task, backbone, own)
     load_state(method, read_tensors(folder / WEIGHTS), spare=method.training_only)
-    return Model(method.eval(), backbone, tuple(facts["class_names"]), facts)
+    method = method.to(backbone.device).eval()
+    return Model(method, backbone, tuple(facts["class_names"]), facts)
 
 
-def backbone_from(facts: Mapping[str, Any]) -> Backbone:
+def backbone_from(facts: Mapping[str, Any], *, device: Device = None) -> Backbone:
     """The backbone a model was trained on, checked by its weights; precision may differ."""
     if facts["name"] == "vectors":
-        return Vectors(facts["feature_dim"])
-    found = load_backbone(facts["name"], image_size=facts["image_size"], tuned=facts["tuned"])
+        return Vectors(facts["feature_dim"], device=device)
+    found = load_backbone(
+        facts["name"], image_size=facts["image_size"], tuned=facts["tuned"], device=device
+    )
     if found.weights != facts["weights"]:
         raise UserError(
             f"backbone {facts['name']}: weights differ from those the model was trained on "

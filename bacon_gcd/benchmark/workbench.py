@@ -148,15 +148,16 @@ def prepare(
     device: torch.device | None = None,
 ) -> Workbench:
     """Find the data, draw the split, load the backbone."""
+    device = device or torch.get_default_device()
     table = load_dataset(settings.dataset, data)
     split = make_split(table, settings.split)
     backbone = load_backbone(
         settings.backbone,
         image_size=settings.image_size,
         tuned=settings.tuned,
-        trunk_dtype=trunk_dtype(settings.trunk),
+        trunk_dtype=trunk_dtype(settings.trunk, device=device),
+        device=device,
     )
-    device = device or torch.get_default_device()
     return Workbench(settings, table, split, backbone, workers=workers, device=device)
 
 

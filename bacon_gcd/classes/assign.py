@@ -43,7 +43,7 @@ class Sorted:
 def by_size(features: Tensor, labels: IntArray, centroids: Tensor, *, n_known: int) -> Tensor:
     """(C, D) unit centroids: known classes as they are, novel ones by the size they get."""
     centroids = unit(centroids)
-    found = np.where(labels >= 0, labels, (features @ centroids.T).argmax(dim=1).numpy())
+    found = np.where(labels >= 0, labels, (features @ centroids.T).argmax(dim=1).numpy(force=True))
     sizes = np.bincount(found, minlength=len(centroids))
     novel = n_known + np.argsort(-sizes[n_known:], kind="stable")
     return centroids[torch.from_numpy(np.concatenate([np.arange(n_known), novel]))]
@@ -70,7 +70,7 @@ def sort_images(
         threshold: see `choose_side`.
     """
     n_known = int(labels.max(initial=-1)) + 1 if n_known is None else n_known
-    probabilities = (features @ centroids.T / temperature).softmax(dim=1).numpy()
+    probabilities = (features @ centroids.T / temperature).softmax(dim=1).numpy(force=True)
     return sort_by(
         probabilities, features, labels, centroids, neighbors, n_known=n_known, threshold=threshold
     )
@@ -93,7 +93,7 @@ def sort_by(
     labeled = labels >= 0
     class_ids = np.where(labeled, labels, choose_side(probabilities, n_known, threshold))
     cosines = features @ centroids.T
-    home = np.where(labeled, labels, cosines.argmax(dim=1).numpy())
+    home = np.where(labeled, labels, cosines.argmax(dim=1).numpy(force=True))
     away = distances(cosines, home)
     limits = radii(away, home, len(centroids))
     sure = probabilities[np.arange(len(labels)), class_ids]
@@ -151,21 +151,21 @@ def choose_side(
 
 def distances(cosines: Tensor, class_ids: IntArray) -> FloatArray:
     """(N,) 1 - cosine of each row with the centroid of this class."""
-    own = cosines.gather(1, torch.from_numpy(class_ids)[:, None])[:, 0]
-    return 1 - own.double().numpy()
+    own = cosines.gather(1, torch.from_numpy(class_ids).to(cosines.device)[:, None])[:, 0]
+    return 1 - own.double().numpy(force=True)
 
 
 def class_radii(features: Tensor, labels: IntArray, centroids: Tensor) -> FloatArray:
     """(C,) radii of the classes of (N, D) unit features; labeled rows count in their own class."""
     cosines = features @ unit(centroids).T
-    home = np.where(labels >= 0, labels, cosines.argmax(dim=1).numpy())
+    home = np.where(labels >= 0, labels, cosines.argmax(dim=1).numpy(force=True))
     return radii(distances(cosines, home), home, len(centroids))
 
 
 def fits_nowhere(features: Tensor, centroids: Tensor, limits: FloatArray) -> BoolArray:
     """(N,) rows that lie outside the radius even of their nearest class."""
     cosines = features @ unit(centroids).T
-    home = cosines.argmax(dim=1).numpy()
+    home = cosines.argmax(dim=1).numpy(force=True)
     return np.asarray(distances(cosines, home) > limits[home])
 
 

@@ -35,14 +35,14 @@ def exact_neighbors(
     first: the rows are the others from this one on, and none is its own neighbor.
     """
     count = min(n_neighbors, len(others) - (first is not None))
-    found = [torch.empty(0, count, dtype=torch.int64)]
+    found = [torch.empty(0, count, dtype=torch.int64, device=rows.device)]
     for start in range(0, len(rows), CHUNK):
         similarity = rows[start : start + CHUNK] @ others.T
         if first is not None:
-            own = torch.arange(len(similarity))
+            own = torch.arange(len(similarity), device=rows.device)
             similarity[own, own + first + start] = -torch.inf
         found.append(similarity.topk(count, dim=1).indices)
-    return torch.cat(found).numpy()
+    return torch.cat(found).numpy(force=True)
 
 
 def neighbors_by_cells(features: Tensor, *, n_neighbors: int, seed: int) -> IntArray:
@@ -91,6 +91,6 @@ def _halved(features: Tensor, rows: IntArray, *, limit: int) -> Iterator[IntArra
     points = features[torch.from_numpy(rows)]
     away = points - points.mean(dim=0)
     axis = away[int(away.norm(dim=1).argmax())]
-    order = rows[(away @ axis).argsort(stable=True).numpy()]
+    order = rows[(away @ axis).argsort(stable=True).numpy(force=True)]
     for half in np.array_split(order, 2):
         yield from _halved(features, half, limit=limit)

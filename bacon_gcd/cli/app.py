@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from bacon_gcd import __version__
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import one_line_errors
 from bacon_gcd.system.text import visible
+
+if TYPE_CHECKING:
+    import torch
 
 app = typer.Typer(
     name="bacon",
@@ -41,6 +44,9 @@ TrunkPrecision = Annotated[
 MAX_SEED = 2**32 - 1  # what numpy, torch and scikit-learn all take
 RunSeed = Annotated[
     int, typer.Option("--seed", min=0, max=MAX_SEED, help="Decides everything that is drawn.")
+]
+DeviceName = Annotated[
+    str, typer.Option("--device", help="auto (the best there is), cpu, cuda, cuda:N or mps.")
 ]
 Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images.")]
 ImageSide = Annotated[
@@ -113,6 +119,15 @@ def say(text: str, *, err: bool = False) -> None:
 def tell(line: str) -> None:
     """Say on stderr what is going on."""
     say(line, err=True)
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device of this name, after saying which one it is."""
+    from bacon_gcd.system.devices import describe, find_device
+
+    device = find_device(name)
+    tell(f"device {describe(device)}")
+    return device
 
 
 def in_lines(value: Mapping[str, Any]) -> str:

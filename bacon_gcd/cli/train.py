@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from bacon_gcd.cli.app import (
     MAX_SEED,
     DataFolder,
+    DeviceName,
     ImageSide,
     JsonFlag,
     KnownClasses,
@@ -25,6 +26,7 @@ from bacon_gcd.cli.app import (
     UnlabeledRatio,
     Workers,
     app,
+    chosen_device,
     class_list,
     show,
     tell,
@@ -109,6 +111,7 @@ def train(
     ] = 0,
     save_seconds: Annotated[float, typer.Option(min=0.0, help="Time between checkpoints.")] = 60.0,
     bfloat16: Annotated[bool, typer.Option("--bfloat16", help="bf16 where it is fast.")] = False,
+    device: DeviceName = "auto",
     workers: Workers = 2,
     data: DataFolder = None,
     json: JsonFlag = False,
@@ -121,17 +124,17 @@ def train(
     from bacon_gcd.benchmark.settings import RunSettings
     from bacon_gcd.benchmark.workbench import prepare
 
-    folder = resume or out
+    folder, where = resume or out, chosen_device(device)
     if folder is None:
         raise UserError("name the run's folder with -o FOLDER, or --resume FOLDER to continue one")
     # Options have the names of the settings they are kept under, so they are not listed again.
     changes, classes = _pairs(change or []), {"known": class_list(known)}
     if resume is None:
-        settings = RunSettings.from_options(context.params | classes, changes)
+        settings = RunSettings.from_options(context.params | classes, changes, device=where)
     else:
         settings = RunSettings.from_toml(resume / "config.toml")
         settings.refuse_others(resume, _given(context) | classes, changes)
-    bench = prepare(settings, data=data, workers=workers)
+    bench = prepare(settings, data=data, workers=workers, device=where)
     if not json:
         tell(settings.to_toml())
     result = train_run(bench, folder, resume=resume is not None, save_seconds=save_seconds)

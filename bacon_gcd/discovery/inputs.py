@@ -15,7 +15,14 @@ import torch
 from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import CATALOGUE, best_cached, cached, find, load_backbone
+from bacon_gcd.backbone.weights import (
+    CATALOGUE,
+    best_cached,
+    cached,
+    find,
+    load_backbone,
+    trunk_dtype,
+)
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
@@ -23,9 +30,11 @@ from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.learn import Samples
 from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Effort, Tell, effort_for
+from bacon_gcd.system.devices import Device, find_device
 
 IntArray = npt.NDArray[np.int64]
 MIN_IMAGES = 4
+FLOAT32 = torch.float32  # of the trunk on a CPU: what runs have been made with so far
 VECTOR_NOISE = 0.1  # of the vectors' own spread: what makes two views of one vector differ
 TIMED_ROWS = 256
 SORTING_SECONDS = 0.015  # of each image: counting, sorting, map and report, on one busy core
@@ -52,7 +61,7 @@ class Inputs:
 
 
 def read_inputs(
-    asked: DiscoverSettings, *, workers: int, tell: Tell
+    asked: DiscoverSettings, *, workers: int, tell: Tell, device: Device = None
 ) -> tuple[DiscoverSettings, Inputs]:
     """Read the images, choose backbone and effort, say how long it takes, make the tokens.
 
@@ -65,11 +74,11 @@ def read_inputs(
     effort = effort_for(asked.effort, len(table))
     settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
     if asked.features is not None:
-        inputs = from_features(table, vectors_of(asked, tables))
+        inputs = from_features(table, vectors_of(asked, tables), device=device)
         tell(time_line(inputs.backbone, effort, len(table)))
         return dataclasses.replace(settings, backbone="vectors", views=0), inputs
     name = pick_backbone(asked.backbone)
-    backbone, tuned = open_backbone(name)
+    backbone, tuned = open_backbone(name, device=device)
     tell(backbone_line(name, backbone.image_size))
     tell(time_line(backbone, effort, len(table)))
     inputs = from_images(
@@ -157,10 +166,11 @@ def backbone_line(name: str, image_size: int) -> str:
     return f"backbone {name} at {image_size} px ({find(name).trained_on}){hint}"
 
 
-def open_backbone(name: str) -> tuple[Backbone, str]:
+def open_backbone(name: str, *, device: Device = None) -> tuple[Backbone, str]:
     """The backbone, and how much of it is trained: little of a ResNet, a block of a ViT."""
     tuned = find(name).quick_part
-    return load_backbone(name, tuned=tuned), tuned
+    precision = trunk_dtype(AUTO, device=device) if find_device(device).type == "cuda" else FLOAT32
+    return load_backbone(name, tuned=tuned, trunk_dtype=precision, device=device), tuned
 
 
 def from_images(
@@ -172,10 +182,12 @@ def from_images(
     return Inputs(table, *known_classes(table), backbone, tuned, bank)
 
 
-def from_features(table: ImageTable, vectors: npt.NDArray[np.float32]) -> Inputs:
+def from_features(
+    table: ImageTable, vectors: npt.NDArray[np.float32], *, device: Device = None
+) -> Inputs:
     """Ready vectors in place of a backbone."""
     tokens = ReadyTokens(vectors, noise=VECTOR_NOISE)
-    backbone = Vectors(vectors.shape[1])
+    backbone = Vectors(vectors.shape[1], device=device)
     return Inputs(table, *known_classes(table), backbone, "block", tokens)
 
 
@@ -191,9 +203,10 @@ def time_line(backbone: Backbone, effort: Effort, n_images: int) -> str:
 def expected_seconds(backbone: Backbone, effort: Effort, n_images: int) -> float:
     """Time for the whole command, from a few blank images; stored tokens make it shorter."""
     if isinstance(backbone, Vectors):
-        images = torch.zeros(16, backbone.feature_dim)
+        images = torch.zeros(16, backbone.feature_dim, device=backbone.device)
     else:
-        images = torch.zeros(8, 3, backbone.image_size, backbone.image_size)
+        side = backbone.image_size
+        images = torch.zeros(8, 3, side, side, device=backbone.device)
     tail = backbone.new_tail()
     tail(backbone.trunk(images))  # the first call is slower
     start = time.perf_counter()

@@ -107,10 +107,12 @@ def learn(
 
     Args:
         allowed, threshold, constraints: see `sort_features`.
+        device: of training and features; torch's default unless given.
         note: is told of the classes and of every epoch, for a log.
     """
     frozen = unit(embed(samples.backbone.new_tail(), samples.tokens, device=device))
     near = nearest(frozen, n_neighbors=RULES.neighbors)
+    frozen = frozen.cpu()  # classes are found there, see `sort_features`
     sort = partial(
         sort_features,
         labels=samples.labels,
@@ -128,7 +130,7 @@ def learn(
     shown = near[:, :N_NEIGHBORS]
     if plan.recipe.epochs == 0:
         return Learned(plan.name, method, frozen, frozen, shown, answer)
-    features = unit(embed(method.features, samples.tokens, device=device))
+    features = unit(embed(method.features, samples.tokens, device=device)).cpu()
     # Trained features have learned the labels, also of classes that would be hidden to measure.
     trained = sort(features, allowed=(n_classes, n_classes))
     trained = replace(trained, number=number, expected=answer.expected)

@@ -37,6 +37,7 @@ from bacon_gcd.discovery.sorting import Answer
 from bacon_gcd.discovery.write import write_run
 from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.model import CENTROID_METHOD, by_centroids
+from bacon_gcd.system.devices import Device, find_device
 from bacon_gcd.system.files import append_line, replacing_folder
 
 IntArray = npt.NDArray[np.int64]
@@ -54,6 +55,7 @@ def discover(
     effort: str = DEFAULT_EFFORT,
     seed: int = 0,
     workers: int = 2,
+    device: Device = None,
     tell: Tell | None = None,
 ) -> Discovery:
     """Sort a folder, table or .npz of images into known classes and newly found ones.
@@ -67,6 +69,7 @@ def discover(
             class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
         effort: quick (no training), normal or thorough.
+        device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
         tell: gets a line now and then about what is going on.
     """
     asked = DiscoverSettings(
@@ -79,11 +82,11 @@ def discover(
         effort=choose("effort", effort, EFFORTS),
         seed=seed,
     )
-    allowed = parse_classes(asked.classes)
+    allowed, where = parse_classes(asked.classes), find_device(device)
     with replacing_folder(Path(out)) as draft:
-        settings, inputs = read_inputs(asked, workers=workers, tell=tell or silent)
+        settings, inputs = read_inputs(asked, workers=workers, device=where, tell=tell or silent)
         refuse_impossible(allowed, asked.classes, inputs.labels, n_known=len(inputs.known))
-        found = find(settings, inputs, allowed, draft / "log.jsonl")
+        found = find(settings, inputs, allowed, draft / "log.jsonl", device=where)
         write_run(draft, settings, found)
     return Discovery(out)
 
@@ -108,6 +111,8 @@ def find(
     allowed: Range | None,
     log: Path,
     corrections: Corrected | None = None,
+    *,
+    device: torch.device | None = None,
 ) -> Found:
     """Count the classes, train if asked, sort every image; under corrections where there are any.
 
@@ -120,6 +125,7 @@ def find(
         threshold=settings.threshold,
         seed=settings.seed,
         constraints=corrections,
+        device=device,
         note=note_in(log),
     )
     answer, features = learned.answer, learned.features
@@ -164,6 +170,7 @@ def kept_method(method: Method, inputs: Inputs, answer: Answer) -> Method:
     """The method with the answer's centroids; its features alone where corrections decided."""
     if answer.corrections is not None:
         method = centroid_method(method, inputs, len(answer.centroids))
+    method = method.cpu()  # it is written, and opened again on any device
     method.set_centroids(answer.centroids, temperature=answer.temperature)
     return method
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted, sort_by
@@ -65,9 +66,10 @@ def sort_features(
         suspecting: (N, K) similar images by which labels are suspected; the same unless given.
     """
     near = nearest(features, n_neighbors=RULES.neighbors) if similar is None else similar
-    found = find_classes(
-        features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
-    )
+    with torch.device("cpu"):  # small matrices and trees: classes are found on the CPU
+        found = find_classes(
+            features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
+        )
     suspecting = (near if suspecting is None else suspecting)[:, : RULES.suspecting]
     if constraints is not None:
         return _sort_under(

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -17,15 +17,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.backbone.sources import FreshTokens, TokenSource
+from bacon_gcd.backbone.sources import TokenSource
+from bacon_gcd.backbone.vit import native_bfloat16
 from bacon_gcd.config import UserError
-from bacon_gcd.data.batches import Batch, PixelMixer, sample_epoch
+from bacon_gcd.data.batches import Batch, sample_epoch
 from bacon_gcd.methods.base import Method, Recipe
 from bacon_gcd.methods.stored import load_state
 from bacon_gcd.system.memory import keep_freed_memory
 from bacon_gcd.system.progress import progress
 from bacon_gcd.training.checkpoint import optimizer_tensors, restore_optimizers
 from bacon_gcd.training.embed import TrainProbe as TrainProbe
+from bacon_gcd.training.loader import Loader
 from bacon_gcd.training.optimizers import optimizer_for, set_learning_rate
 
 IntArray = npt.NDArray[np.int64]
@@ -101,11 +103,14 @@ class Trainer:
     ) -> None:
         self.device = device or torch.get_default_device()
         self.method, self.data, self.recipe = method.to(self.device), data, recipe
-        self.seed, self.bfloat16 = seed, bfloat16
+        self.seed = seed
+        # GPUs compute bfloat16 several times as fast; the parameters stay in float32.
+        self.bfloat16 = bfloat16 or (self.device.type == "cuda" and native_bfloat16(self.device))
         self.recorder: Recorder = recorder or Silent()
         self.position = Position()
         self.optimizers = {g.name: optimizer_for(g, recipe) for g in method.groups()}
         self.probe = TrainProbe(data.source, data.labels, seed, self.device)
+        self.loader = Loader(data.source, data.labels, method.views, seed, self.device)
         self.stopping = False
 
     def run(self) -> bool:
@@ -123,13 +128,17 @@ class Trainer:
             self.method.refresh(epoch, self.probe)
             self.recorder.after_refresh(self)
         set_learning_rate(self.optimizers, self.recipe, epoch)
-        batches = list(self.batches(epoch))
+        every = list(self.batches(epoch))
+        first = self.position.step
         what = f"epoch {epoch + 1}/{self.recipe.epochs}"
-        with progress(what, len(batches) * self.batch_size, unit="images") as advance:
-            for positions in batches[self.position.step :]:
-                self.step(positions)
-                advance(len(positions))
-                if self.stopping and self.position.step < len(batches):
+        with (
+            progress(what, len(every) * self.batch_size, unit="images") as advance,
+            closing(self.loader.batches(every[first:], epoch=epoch, first=first)) as batches,
+        ):
+            for batch in batches:
+                self.update(batch)
+                advance(len(batch.labels))
+                if self.stopping and self.position.step < len(every):
                     return
         steps = max(self.position.step, 1)
         means = {name: total / steps for name, total in self.position.sums.items()}
@@ -153,7 +162,10 @@ class Trainer:
 
     def step(self, positions: IntArray) -> dict[str, float]:
         """One update from the images at `positions`."""
-        batch = self.batch(positions)
+        return self.update(self.batch(positions))
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """One update from a batch."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             terms = self.method.terms(batch)
         values = finite_values(terms, batch)
@@ -170,39 +182,8 @@ class Trainer:
         return values
 
     def batch(self, positions: IntArray) -> Batch:
-        """Tokens of the views of those images, from the bank or fresh: the step cannot tell."""
-        epoch, step = self.position.epoch, self.position.step
-        number = epoch * 1_000_000 + step
-        tokens = self.data.source.batch(positions, self.method.views, seed=self.seed, step=number)
-        return Batch(
-            tokens=tokens.to(self.device),
-            labels=torch.from_numpy(self.data.labels[positions]).to(self.device),
-            image_ids=torch.from_numpy(positions).to(self.device),
-            seed=int(np.random.default_rng([self.seed, number]).integers(2**62)),
-            epoch=epoch,
-            step=step,
-            mix_pixels=self.pixel_mixer(positions, number),
-        )
-
-    def pixel_mixer(self, positions: IntArray, number: int) -> PixelMixer | None:
-        """How the views of a step are mixed before the trunk; None where views are stored."""
-        source = self.data.source
-        if not isinstance(source, FreshTokens):
-            return None
-
-        def mix(share: float, rows: Tensor, partners: Tensor) -> Tensor:
-            tokens = source.mixed(
-                positions,
-                self.method.views,
-                share,
-                rows.cpu(),  # pixels are made on the CPU
-                partners.cpu(),
-                seed=self.seed,
-                step=number,
-            )
-            return tokens.to(self.device)
-
-        return mix
+        """What the next step sees of these images."""
+        return self.loader.batch(positions, epoch=self.position.epoch, step=self.position.step)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything a resumed run needs."""

@@ -51,7 +51,8 @@ def new_trainer(
         recorder: is told of every step and epoch.
     """
     task = Task.from_labels(labels, n_classes=n_classes, n_known=n_known, n_epochs=recipe.epochs)
-    with torch.random.fork_rng():
+    # Parameters are drawn on the CPU and moved: the same first ones on every device.
+    with torch.random.fork_rng(), torch.device("cpu"):
         torch.manual_seed(seed)
         method = build_method(name, task, backbone, settings, oracle_counts=oracle_counts)
     data = TrainingData(source, labels)
