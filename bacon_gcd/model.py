@@ -31,6 +31,7 @@ from bacon_gcd.methods.base import Method, Predictor, Task
 from bacon_gcd.methods.stored import load_state
 from bacon_gcd.system.devices import Device
 from bacon_gcd.system.files import read_json, read_tensors, sha256_of, write_atomic, write_json
+from bacon_gcd.system.processes import gather_rows, share
 from bacon_gcd.system.progress import progress
 
 FORMAT = 1
@@ -93,7 +94,9 @@ class Model:
     @torch.no_grad()
     def features(self, source: TokenSource) -> Tensor:
         """(N, D) unit features of images whose tokens are at hand."""
-        return torch.cat([self.predictor.features(tokens) for tokens in chunks(source)])
+        own = share(len(source))
+        rows = [self.predictor.features(tokens) for tokens in chunks(source, own)]
+        return gather_rows(torch.cat(rows)[: own.stop - own.start], len(source))
 
     def predict(self, table: ImageTable, *, workers: int = 0) -> Answers:
         """Sort the images of a table."""
@@ -101,14 +104,14 @@ class Model:
 
     @torch.no_grad()
     def answer(self, ids: tuple[str, ...], source: TokenSource) -> Answers:
-        """Sort images whose tokens are at hand, a chunk at a time."""
+        """Sort images whose tokens are at hand, a chunk at a time; processes share them out."""
         probabilities, outlier = [], []
-        for tokens in chunks(source):
+        for tokens in chunks(source, share(len(source))):
             probabilities.append(self.predictor.probabilities(tokens))
             if self.radii is not None:
                 features = self.predictor.features(tokens)
                 outlier.append(fits_nowhere(features, self.method.centroids, self.radii))
-        sure = np.concatenate(probabilities)
+        sure = _of_all(probabilities, len(source))
         classes = choose_side(sure, self.method.task.n_known, self.threshold)
         return Answers(
             ids=ids,
@@ -117,17 +120,29 @@ class Model:
             known=classes < self.method.task.n_known,
             confidence=sure[np.arange(len(classes)), classes],
             known_probability=probability_known(sure, self.method.task.n_known),
-            outlier=np.concatenate(outlier) if outlier else None,
+            outlier=_of_all(outlier, len(source)) if outlier else None,
         )
 
 
-def chunks(source: TokenSource) -> Iterator[Tensor]:
-    """Tokens of all images in order, some at a time, with a bar that shows the time left."""
-    with progress("sorting", len(source)) as advance:
-        for start in range(0, len(source), CHUNK):
-            tokens = source.test(np.arange(start, min(start + CHUNK, len(source))))
+def chunks(source: TokenSource, own: slice) -> Iterator[Tensor]:
+    """Tokens of these images in order, some at a time, with a bar that shows the time left.
+
+    At least one image, which tells the shape of what is made of it.
+    """
+    stop = max(own.stop, own.start + 1)
+    with progress("sorting", stop - own.start) as advance:
+        for start in range(own.start, stop, CHUNK):
+            tokens = source.test(np.arange(start, min(start + CHUNK, stop)))
             yield tokens
             advance(len(tokens))
+
+
+def _of_all(parts: Sequence[npt.NDArray[Any]], n_images: int) -> npt.NDArray[Any]:
+    """(n_images, ...) from the parts of this process's share, and the others' shares."""
+    own = share(n_images)
+    rows = torch.from_numpy(np.concatenate(parts)[: own.stop - own.start])
+    array: npt.NDArray[Any] = gather_rows(rows, n_images).numpy()
+    return array
 
 
 def tokens_for(

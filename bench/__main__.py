@@ -6,18 +6,21 @@ import sys
 BENCHMARKS = (
     "kmeans",
     "bank",
+    "embedding",
     "resnet",
     "methods",
     "step",
     "parts",
     "discover",
+    "forecast",
+    "growth",
     "discovery",
     "rules",
 )
 
 
 def main() -> None:
-    names = sys.argv[1:] or BENCHMARKS
+    names = [word for word in sys.argv[1:] if not word.isdecimal()] or BENCHMARKS
     for name in names:
         if name not in BENCHMARKS:
             sys.exit(f"bench: {name!r} is not known; choose from {', '.join(BENCHMARKS)}")

@@ -6,6 +6,7 @@ import platform
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -129,6 +130,10 @@ class Workbench:
             device=self.device,
             recorder=recorder,
         )
+
+    def facts(self) -> dict[str, Any]:
+        """What must be the same in all processes of a run."""
+        return self.settings.flat() | self.identity()
 
     def identity(self) -> dict[str, str]:
         """Hashes of what the numbers depend on; a resumed run must find the same."""

@@ -196,9 +196,13 @@ def suspects(labels: IntArray, class_ids: IntArray, neighbors: IntArray) -> IntA
     """
     suggested = np.full(len(labels), -1, dtype=np.int64)
     large = np.bincount(class_ids) > neighbors.shape[1]
-    for row in np.flatnonzero((labels >= 0) & large[class_ids]).tolist():
-        votes = np.bincount(class_ids[neighbors[row]])
-        own = votes[labels[row]] if labels[row] < len(votes) else 0
-        if own == 0 and votes.max(initial=0) >= RULES.suspect_votes * neighbors.shape[1]:
-            suggested[row] = int(votes.argmax())
+    rows = np.flatnonzero((labels >= 0) & large[class_ids])
+    near = class_ids[neighbors[rows]]
+    votes = (near[:, :, None] == near[:, None, :]).sum(axis=2)
+    most = votes.max(axis=1, initial=0)
+    # Of classes with as many votes, the one with the smallest id.
+    likely = np.where(votes == most[:, None], near, len(large)).min(axis=1, initial=len(large))
+    alien = ~(near == labels[rows, None]).any(axis=1)
+    wrong = alien & (most >= RULES.suspect_votes * neighbors.shape[1]) & (most > 0)
+    suggested[rows[wrong]] = likely[wrong]
     return suggested

@@ -24,6 +24,7 @@ from bacon_gcd.cli.app import (
 )
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.settings import DEFAULT_EFFORT
+from bacon_gcd.system.launch import speaks
 
 if TYPE_CHECKING:
     from bacon_gcd.discovery.result import Discovery
@@ -179,7 +180,7 @@ def predict(
 
     where = chosen_device(device)
     rows = sort_new(run, images, features=features, workers=workers, device=where)
-    if out is not None:
+    if out is not None and speaks():
         write_csv(out, rows, columns=COLUMNS)
     text = "\n".join(
         f"{r['file_name']}  {r['class']}  {r['confidence']:.2f}{'  outlier' * bool(r['outlier'])}"

@@ -32,6 +32,7 @@ from bacon_gcd.cli.app import (
     tell,
 )
 from bacon_gcd.config import UserError
+from bacon_gcd.system.launch import restarted
 from bacon_gcd.system.text import command
 
 
@@ -123,8 +124,12 @@ def train(
     from bacon_gcd.benchmark.run import train_run
     from bacon_gcd.benchmark.settings import RunSettings
     from bacon_gcd.benchmark.workbench import prepare
+    from bacon_gcd.system.processes import agreed
 
-    folder, where = resume or out, chosen_device(device)
+    where = chosen_device(device)
+    if resume is None and out is not None and restarted() and (out / "config.toml").exists():
+        resume = out  # torchrun has started the processes again
+    folder = resume or out
     if folder is None:
         raise UserError("name the run's folder with -o FOLDER, or --resume FOLDER to continue one")
     # Options have the names of the settings they are kept under, so they are not listed again.
@@ -134,7 +139,8 @@ def train(
     else:
         settings = RunSettings.from_toml(resume / "config.toml")
         settings.refuse_others(resume, _given(context) | classes, changes)
-    bench = prepare(settings, data=data, workers=workers, device=where)
+    with agreed():
+        bench = prepare(settings, data=data, workers=workers, device=where)
     if not json:
         tell(settings.to_toml())
     result = train_run(bench, folder, resume=resume is not None, save_seconds=save_seconds)

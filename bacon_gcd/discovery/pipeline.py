@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from bacon_gcd.discovery.corrected import Corrected
 from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.folder import FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, read_inputs
-from bacon_gcd.discovery.learn import learn, short_plan
+from bacon_gcd.discovery.learn import Learned, learn, short_plan
 from bacon_gcd.discovery.result import Discovery, Found
 from bacon_gcd.discovery.settings import (
     AUTO,
@@ -39,6 +41,8 @@ from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.model import CENTROID_METHOD, by_centroids
 from bacon_gcd.system.devices import Device, find_device
 from bacon_gcd.system.files import append_line, replacing_folder
+from bacon_gcd.system.processes import agreed, alone, is_first, wait_for_all
+from bacon_gcd.system.progress import followed_by
 
 IntArray = npt.NDArray[np.int64]
 
@@ -83,12 +87,28 @@ def discover(
         seed=seed,
     )
     allowed, where = parse_classes(asked.classes), find_device(device)
-    with replacing_folder(Path(out)) as draft:
+    with one_draft(Path(out)) as draft:
         settings, inputs = read_inputs(asked, workers=workers, device=where, tell=tell or silent)
-        refuse_impossible(allowed, asked.classes, inputs.labels, n_known=len(inputs.known))
-        found = find(settings, inputs, allowed, draft / "log.jsonl", device=where)
-        write_run(draft, settings, found)
+        with agreed():
+            refuse_impossible(allowed, asked.classes, inputs.labels, n_known=len(inputs.known))
+        learned = learn_from(settings, inputs, allowed, draft / "log.jsonl", device=where)
+        if is_first():
+            with alone():
+                write_run(draft, settings, found_in(learned, settings, inputs))
+    wait_for_all()
     return Discovery(out)
+
+
+@contextmanager
+def one_draft(out: Path) -> Iterator[Path]:
+    """The folder that becomes the run; of several processes, the first one's."""
+    with ExitStack() as held:
+        with agreed():
+            if is_first():
+                draft = held.enter_context(replacing_folder(out))
+            else:
+                draft = Path(held.enter_context(TemporaryDirectory()))
+        yield draft
 
 
 def refuse_impossible(allowed: Range | None, given: str, labels: IntArray, *, n_known: int) -> None:
@@ -111,23 +131,40 @@ def find(
     allowed: Range | None,
     log: Path,
     corrections: Corrected | None = None,
-    *,
-    device: torch.device | None = None,
 ) -> Found:
     """Count the classes, train if asked, sort every image; under corrections where there are any.
 
     With corrections, the labels of `inputs` are the classes of all images that are certain.
     """
-    learned = learn(
-        inputs.samples,
-        short_plan(settings.epochs),
-        allowed=allowed,
-        threshold=settings.threshold,
-        seed=settings.seed,
-        constraints=corrections,
-        device=device,
-        note=note_in(log),
-    )
+    learned = learn_from(settings, inputs, allowed, log, corrections)
+    return found_in(learned, settings, inputs)
+
+
+def learn_from(
+    settings: DiscoverSettings,
+    inputs: Inputs,
+    allowed: Range | None,
+    log: Path,
+    corrections: Corrected | None = None,
+    *,
+    device: torch.device | None = None,
+) -> Learned:
+    """Features and the classes in them, as the settings say."""
+    with followed_by(inputs.sorting_seconds):
+        return learn(
+            inputs.samples,
+            short_plan(settings.epochs),
+            allowed=allowed,
+            threshold=settings.threshold,
+            seed=settings.seed,
+            constraints=corrections,
+            device=device,
+            note=note_in(log),
+        )
+
+
+def found_in(learned: Learned, settings: DiscoverSettings, inputs: Inputs) -> Found:
+    """All that is kept of what was learned: classes, images, map, duplicates."""
     answer, features = learned.answer, learned.features
     left, near = answer.corrections, learned.frozen_neighbors
     shown = inputs if left is None else shown_inputs(inputs, left)

@@ -12,6 +12,7 @@ from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.model import load_model, tokens_for
 from bacon_gcd.system.devices import Device, find_device
+from bacon_gcd.system.processes import agreed
 
 COLUMNS = ("file_name", "class", "known", "confidence", "known_probability", "outlier")
 
@@ -33,9 +34,10 @@ def predict(
         features: ready vectors of the images, for a run that was made from such.
         device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
     """
-    model = load_model(Path(run) / "model", device=find_device(device))
-    table = read_images(images)
-    source = tokens_for(model.backbone, table, features, workers=workers)
+    with agreed():
+        model = load_model(Path(run) / "model", device=find_device(device))
+        table = read_images(images)
+        source = tokens_for(model.backbone, table, features, workers=workers)
     found = model.answer(table.ids, source)
     now = names_now(Path(run))
     return [

@@ -24,8 +24,10 @@ from bacon_gcd.data.batches import Batch, sample_epoch
 from bacon_gcd.methods.base import Method, Recipe
 from bacon_gcd.methods.stored import load_state
 from bacon_gcd.system.memory import keep_freed_memory
-from bacon_gcd.system.progress import progress
+from bacon_gcd.system.processes import agreed, any_says
+from bacon_gcd.system.progress import Advance, no_progress, progress
 from bacon_gcd.training.checkpoint import optimizer_tensors, restore_optimizers
+from bacon_gcd.training.distributed import average_gradients, check_batch
 from bacon_gcd.training.embed import TrainProbe as TrainProbe
 from bacon_gcd.training.loader import Loader
 from bacon_gcd.training.optimizers import optimizer_for, set_learning_rate
@@ -111,12 +113,17 @@ class Trainer:
         self.optimizers = {g.name: optimizer_for(g, recipe) for g in method.groups()}
         self.probe = TrainProbe(data.source, data.labels, seed, self.device)
         self.loader = Loader(data.source, data.labels, method.views, seed, self.device)
-        self.stopping = False
+        self.advance: Advance = no_progress
+        self.asked_to_stop = self.stopping = False
+        with agreed():
+            check_batch(self.batch_size)
 
     def run(self) -> bool:
         """Train to the end, or until a signal asks to stop; True if the end was reached."""
         keep_freed_memory()
-        with stop_after_step(self):
+        total = self.recipe.epochs - self.position.epoch
+        images = total * self.steps_per_epoch * self.batch_size
+        with stop_after_step(self), progress("training", images, unit="images") as self.advance:
             while self.position.epoch < self.recipe.epochs and not self.stopping:
                 self.run_epoch()
         return self.position.epoch >= self.recipe.epochs
@@ -130,14 +137,12 @@ class Trainer:
         set_learning_rate(self.optimizers, self.recipe, epoch)
         every = list(self.batches(epoch))
         first = self.position.step
-        what = f"epoch {epoch + 1}/{self.recipe.epochs}"
-        with (
-            progress(what, len(every) * self.batch_size, unit="images") as advance,
-            closing(self.loader.batches(every[first:], epoch=epoch, first=first)) as batches,
-        ):
+        note = f"epoch {epoch + 1}/{self.recipe.epochs}"
+        following = self.loader.batches(every[first:], epoch=epoch, first=first)
+        with closing(following) as batches:
             for batch in batches:
                 self.update(batch)
-                advance(len(batch.labels))
+                self.advance(len(batch.labels), note)
                 if self.stopping and self.position.step < len(every):
                     return
         steps = max(self.position.step, 1)
@@ -149,6 +154,11 @@ class Trainer:
     def batch_size(self) -> int:
         """Images per step; never more than there are."""
         return min(self.recipe.batch_size, len(self.data.labels))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of an epoch."""
+        return len(self.data.labels) // max(self.batch_size, 1)
 
     def batches(self, epoch: int) -> Iterator[IntArray]:
         """Which images each step of the epoch sees."""
@@ -172,12 +182,14 @@ class Trainer:
         for optimizer in self.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
         torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        average_gradients(self.method.parameters())
         for optimizer in self.optimizers.values():
             optimizer.step()
         self.method.after_step(batch)
         for name, value in values.items():
             self.position.sums[name] = self.position.sums.get(name, 0.0) + value
         self.position.step += 1
+        self.stopping |= any_says(self.asked_to_stop)  # all processes stop after the same step
         self.recorder.after_step(self)
         return values
 
@@ -219,9 +231,9 @@ def stop_after_step(trainer: Trainer) -> Iterator[None]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if trainer.stopping:
+        if trainer.asked_to_stop:
             raise KeyboardInterrupt  # asked twice: now
-        trainer.stopping = True
+        trainer.asked_to_stop = True
 
     old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
