@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: setup demo test lint types bench clean
+.PHONY: setup demo test soak lint types bench clean
 
 setup: $(VENV)/.ready
 
@@ -17,8 +17,18 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/bacon demo
 
+# One file of tests stays in one process; how much of the package they run is told at the end.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report= --cov-fail-under 92
+
+# The same promises, tried for an hour: make soak SECONDS=600 for a shorter one.
+SECONDS ?= 3600
+SOAKED := tests/reliability tests/cli/test_damaged_runs.py tests/review/test_many_clients.py
+soak: setup
+	rm -f soak.jsonl
+	BACON_SOAK=$(SECONDS) BACON_SOAK_RESULTS=$(CURDIR)/soak.jsonl \
+		$(BIN)/python -m pytest -n 2 --dist load --timeout $(SECONDS) $(SOAKED)
+	$(BIN)/python -m tests.soaking soak.jsonl
 
 lint: setup
 	$(BIN)/ruff check .

@@ -17,6 +17,9 @@ Settings = TypeVar("Settings")
 class UserError(ValueError):
     """A mistake the person can mend: shown as one line, exit code 2, never a traceback."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))  # names and values may hold line ends
+
 
 def choose(what: str, value: str, choices: Iterable[str]) -> str:
     """The value itself if it is one of the choices, otherwise one line that lists them."""

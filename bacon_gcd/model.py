@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -22,6 +23,7 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.classes.assign import choose_side, fits_nowhere, probability_known
+from bacon_gcd.classes.sorter import OUTLIER, Sorter
 from bacon_gcd.config import UserError, checked_as, settings_from
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.vector_files import read_features
@@ -34,10 +36,11 @@ from bacon_gcd.system.files import read_json, read_tensors, sha256_of, write_ato
 from bacon_gcd.system.processes import gather_rows, share
 from bacon_gcd.system.progress import progress
 
-FORMAT = 1
+FORMATS = (1, 2)  # from 2 on there may be a sorter
 CENTROID_METHOD = "anchored-kmeans"  # sorts by centroids alone, needs no training
 CHUNK = 256  # images that are sorted at a time
 WEIGHTS, FACTS, CARD = "model.safetensors", "model.json", "README.md"
+SORTER = "sorter.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,9 @@ class Answers:
     known_probability: npt.NDArray[np.float64]
     """Of all known classes together."""
     outlier: npt.NDArray[np.bool_] | None
-    """Far from every class; None: the model has no radii to tell it by."""
+    """It fits no class; None: the model has nothing to tell it by."""
+    outlier_score: npt.NDArray[np.float64] | None
+    """0 to 1, see `classes.sorter`; None: the model has no sorter."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ class Model:
     class_names: tuple[str, ...]
     """Known names first, then novel_000, ..."""
     facts: Mapping[str, Any]
+    sorter: Sorter | None = None
+    """Sorts by evidence, as `discover` does; without one the method itself answers."""
 
     @property
     def predictor(self) -> Predictor:
@@ -105,13 +112,10 @@ class Model:
     @torch.no_grad()
     def answer(self, ids: tuple[str, ...], source: TokenSource) -> Answers:
         """Sort images whose tokens are at hand, a chunk at a time; processes share them out."""
-        probabilities, outlier = [], []
-        for tokens in chunks(source, share(len(source))):
-            probabilities.append(self.predictor.probabilities(tokens))
-            if self.radii is not None:
-                features = self.predictor.features(tokens)
-                outlier.append(fits_nowhere(features, self.method.centroids, self.radii))
-        sure = _of_all(probabilities, len(source))
+        answer = self._by_method if self.sorter is None else partial(self._sorted, self.sorter)
+        found = [answer(tokens) for tokens in chunks(source, share(len(source)))]
+        sure, outlier, score = (_of_all(part, len(source)) for part in zip(*found, strict=True))
+        assert sure is not None
         classes = choose_side(sure, self.method.task.n_known, self.threshold)
         return Answers(
             ids=ids,
@@ -120,8 +124,24 @@ class Model:
             known=classes < self.method.task.n_known,
             confidence=sure[np.arange(len(classes)), classes],
             known_probability=probability_known(sure, self.method.task.n_known),
-            outlier=_of_all(outlier, len(source)) if outlier else None,
+            outlier=outlier,
+            outlier_score=score,
         )
+
+    def _sorted(self, sorter: Sorter, tokens: Tensor) -> tuple[Any, Any, Any]:
+        """Probabilities, outliers and their scores by the evidence."""
+        features = self.predictor.features(tokens).float().cpu()
+        with torch.device("cpu"):  # where a sorter is
+            score = sorter.outlier_score(features)
+            return sorter.probabilities(features), score >= OUTLIER, score
+
+    def _by_method(self, tokens: Tensor) -> tuple[Any, Any, Any]:
+        """The same by the method itself, and by the radii of its classes where it has them."""
+        outlier = None
+        if self.radii is not None:
+            features = self.predictor.features(tokens)
+            outlier = fits_nowhere(features, self.method.centroids, self.radii)
+        return self.predictor.probabilities(tokens), outlier, None
 
 
 def chunks(source: TokenSource, own: slice) -> Iterator[Tensor]:
@@ -137,10 +157,13 @@ def chunks(source: TokenSource, own: slice) -> Iterator[Tensor]:
             advance(len(tokens))
 
 
-def _of_all(parts: Sequence[npt.NDArray[Any]], n_images: int) -> npt.NDArray[Any]:
-    """(n_images, ...) from the parts of this process's share, and the others' shares."""
+def _of_all(parts: Sequence[npt.NDArray[Any] | None], n_images: int) -> npt.NDArray[Any] | None:
+    """(n_images, ...) from the parts of this process's share and the others'; None for Nones."""
+    given = [part for part in parts if part is not None]
+    if not given:
+        return None
     own = share(n_images)
-    rows = torch.from_numpy(np.concatenate(parts)[: own.stop - own.start])
+    rows = torch.from_numpy(np.concatenate(given)[: own.stop - own.start])
     array: npt.NDArray[Any] = gather_rows(rows, n_images).numpy()
     return array
 
@@ -196,11 +219,14 @@ def save_model(
     card: str,
     radii: npt.ArrayLike | None = None,
     threshold: float | None = None,
+    sorter: Sorter | None = None,
 ) -> None:
-    """Write the model; the JSON with the checksum goes last, so a readable model is whole.
+    """Write the model; the JSON with the checksums goes last, so a readable model is whole.
 
-    radii: (C,) see `Model.radii`; without them the model cannot tell outliers.
-    threshold: see `Model.threshold`.
+    Args:
+        radii: (C,) see `Model.radii`; without them or a sorter the model cannot tell outliers.
+        threshold: see `Model.threshold`.
+        sorter: see `Model.sorter`.
     """
     state = {
         key: tensor.detach().contiguous()
@@ -208,9 +234,11 @@ def save_model(
         if key.split(".")[0] not in method.training_only
     }
     write_atomic(folder / WEIGHTS, save(state))
+    if sorter is not None:
+        write_atomic(folder / SORTER, save(sorter.tensors()))
     write_atomic(folder / CARD, card.encode())
     facts = {
-        "format": FORMAT,
+        "format": FORMATS[-1],
         "bacon_gcd": __version__,
         "method": name,
         "settings": dict(settings),
@@ -220,6 +248,7 @@ def save_model(
         "radii": None if radii is None else np.asarray(radii, dtype=np.float64).tolist(),
         "threshold": threshold,
         "sha256": sha256_of(folder / WEIGHTS),
+        "sorter": None if sorter is None else _described(sorter, folder / SORTER),
     }
     write_json(folder / FACTS, facts)
 
@@ -237,8 +266,25 @@ def load_model(folder: Path, *, device: Device = None) -> Model:
     with torch.device("cpu"):  # where the stored tensors are
         method = METHODS[facts["method"]].method(task, backbone, own)
     load_state(method, read_tensors(folder / WEIGHTS), spare=method.training_only)
+    sorter = _read_sorter(folder, facts)
     method = method.to(backbone.device).eval()
-    return Model(method, backbone, tuple(facts["class_names"]), facts)
+    return Model(method, backbone, tuple(facts["class_names"]), facts, sorter)
+
+
+def _described(sorter: Sorter, path: Path) -> dict[str, Any]:
+    return {**sorter.facts(), "sha256": sha256_of(path)}
+
+
+def _read_sorter(folder: Path, facts: Mapping[str, Any]) -> Sorter | None:
+    """The sorter, if the model has one; one that does not fit the model is one line."""
+    if (stored := facts.get("sorter")) is None:
+        return None
+    path = folder / SORTER
+    _refuse_changed(path, stored["sha256"])
+    try:
+        return Sorter.from_stored(read_tensors(path), stored, n_classes=len(facts["class_names"]))
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path}: not the sorter of this model: {error}") from None
 
 
 def backbone_from(facts: Mapping[str, Any], *, device: Device = None) -> Backbone:
@@ -283,6 +329,14 @@ class StoredBackbone(TypedDict):
     weights: str
 
 
+class StoredSorter(TypedDict):
+    """What model.json says of the sorter, beside its tensors."""
+
+    temperature: Annotated[float, msgspec.Meta(gt=0)]
+    n_neighbors: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+    sha256: str
+
+
 class StoredFacts(TypedDict):
     """What must be in model.json; it may hold more."""
 
@@ -294,6 +348,7 @@ class StoredFacts(TypedDict):
     sha256: str
     radii: NotRequired[list[float] | None]
     threshold: NotRequired[float | None]
+    sorter: NotRequired[StoredSorter | None]
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:
@@ -305,18 +360,21 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise UserError(f"{folder}: not a model folder: {error}") from None
-    if facts.get("format") != FORMAT:
-        raise UserError(f"{folder}: model format {facts.get('format')} is not {FORMAT}")
+    if facts.get("format") not in FORMATS:
+        known = " or ".join(map(str, FORMATS))
+        raise UserError(f"{folder}: model format {facts.get('format')} is not {known}")
     stored = checked_as(StoredFacts, facts, where=f"{folder / FACTS}: not a model")
     if not 0 < len(stored["class_names"]) == stored["task"].get("n_classes"):
         raise UserError(f"{folder / FACTS}: task.n_classes is not the number of class names")
     radii = stored.get("radii")
     if radii is not None and len(radii) != len(stored["class_names"]):
         raise UserError(f"{folder / FACTS}: not one radius for each class")
-    if not (folder / WEIGHTS).exists() or sha256_of(folder / WEIGHTS) != facts["sha256"]:
-        raise UserError(
-            f"{folder / WEIGHTS}: missing or damaged, its checksum is not the recorded one"
-        )
+    _refuse_changed(folder / WEIGHTS, facts["sha256"])
     if facts["method"] not in METHODS:
         raise UserError(f"{folder}: method {facts['method']!r} is not one of {', '.join(METHODS)}")
     return facts
+
+
+def _refuse_changed(path: Path, sha256: str) -> None:
+    if not path.exists() or sha256_of(path) != sha256:
+        raise UserError(f"{path}: missing or damaged, its checksum is not the recorded one")

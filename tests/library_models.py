@@ -71,6 +71,26 @@ def network_of(kind: str):
         return makers[kind]().eval()
 
 
+def save_tokenizer(folder: Path, words) -> None:
+    """A tokenizer that knows these words, as transformers saves it."""
+    import tokenizers as t
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {word: n for n, word in enumerate(["<s>", "</s>", "<pad>", "<unk>", *words])}
+    made = t.Tokenizer(t.models.WordLevel(vocabulary, unk_token="<unk>"))
+    made.pre_tokenizer = t.pre_tokenizers.Whitespace()
+    made.post_processor = t.processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+    ).save_pretrained(folder)
+
+
 def save_model(folder: Path, kind: str = "dinov2", **preprocessor) -> Path:
     """A model folder with config, safetensors and preprocessor."""
     import transformers

@@ -54,6 +54,11 @@ def test_debiased_probabilities_stay_finite_for_an_empty_class_and_large_logits(
     assert out.sum().item() == pytest.approx(1)
 
 
+def test_an_empty_class_counts_as_the_authors_1e_12_of_all_images():
+    empty = pl.debias(torch.zeros(1, 2, dtype=torch.float64), torch.tensor([0, 10]), strength=1.0)
+    torch.testing.assert_close(empty[0, 1], empty.new_tensor(1e-12), rtol=1e-6, atol=0)
+
+
 def test_no_pseudo_label_lets_a_gradient_through():
     leaf = torch.randn(4, 3, generator=generator(), requires_grad=True)
     p, counts = leaf.softmax(dim=1), torch.tensor([4, 2, 1])

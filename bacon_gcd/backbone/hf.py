@@ -25,7 +25,14 @@ from bacon_gcd.system.files import cache_dir, digest, read_json, sha256_of
 PREFIX = "hf:"
 CONFIG = "config.json"
 PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
-FILES = (CONFIG, *PREPROCESSORS, "*.safetensors", "*.safetensors.index.json")
+TOKENIZER_FILES = (
+    "tokenizer*.json",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "spiece.model",
+)
+FILES = (CONFIG, *PREPROCESSORS, *TOKENIZER_FILES, "*.safetensors", "*.safetensors.index.json")
 VISION_PARTS = ("vision_model", "vision_tower")  # of models that read text too
 BYTE_SCALE = 1 / 255
 
@@ -187,9 +194,9 @@ def weights_digest(folder: Path) -> str:
 
 def _load_network(name: str, folder: Path) -> nn.Module:
     """The part that reads images, with every weight from the folder."""
-    library = _transformers()
+    library = transformers()
     try:
-        with _quiet(library):
+        with quiet(library):
             network, report = library.AutoModel.from_pretrained(
                 str(folder),
                 local_files_only=True,
@@ -236,17 +243,18 @@ def _pooled(network: nn.Module, images: Tensor, *, interpolate: bool) -> Tensor:
     return last[:, 0] if has_cls else last.mean(dim=1)
 
 
-def _transformers() -> ModuleType:
+def transformers() -> ModuleType:
+    """The library; one line where it is not installed."""
     try:
-        import transformers
+        import transformers as library
     except ImportError:
         raise UserError("hf: models need transformers: pip install 'bacon-gcd[hf]'") from None
-    module: ModuleType = transformers
+    module: ModuleType = library
     return module
 
 
 @contextmanager
-def _quiet(library: ModuleType) -> Iterator[None]:
+def quiet(library: ModuleType) -> Iterator[None]:
     """Neither reports nor bars from the library: a bad folder is one line of ours."""
     logging = library.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

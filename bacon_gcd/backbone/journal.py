@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,11 @@ class Journal:
     def done_all(self, names: Iterable[str], number: int) -> bool:
         """Whether this chunk of all these views is finished."""
         return all(self.done(name, number) for name in names)
+
+    def is_sound(self) -> bool:
+        """Whether sizes are sizes, and every view has a checksum or None for each chunk."""
+        sizes = (self.n_images, self.chunk, *self.token_shape)
+        return min(sizes) > 0 and all(len(c) == self.n_chunks for c in self.checksums.values())
 
     def complete(self, names: Iterable[str]) -> bool:
         """Whether every chunk of these views is finished."""
@@ -156,20 +162,38 @@ def open_journal(empty: Journal) -> Journal:
     return journal
 
 
+class _Stored(TypedDict):
+    """meta.json."""
+
+    format: int
+    key: str
+    n_images: int
+    token_shape: list[int]
+    chunk: int
+    backbone: str
+    checksums: dict[str, list[int | None]]
+    modified: dict[str, int]
+
+
 def read_journal(folder: Path) -> Journal:
     """The journal in this folder; refused in one line if it is damaged or of another format."""
     path = folder / JOURNAL
     try:
-        stored = read_json(path)
-        if stored.pop("format") != FORMAT:
-            raise ValueError("of another version")
-        stored["token_shape"] = tuple(map(int, stored["token_shape"]))
-        journal = Journal(folder, **stored)
-        lengths = {len(checksums) for checksums in journal.checksums.values()}
-        if lengths - {journal.n_chunks} or min(journal.n_images, journal.chunk) < 1:
-            raise ValueError(f"chunks of {lengths} instead of {journal.n_chunks}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        stored: _Stored = read_json(path, _Stored)
+    except (OSError, UserError):
         raise UserError(f"{path}: not a journal of this version; {_mend(folder)}") from None
+    journal = Journal(
+        folder,
+        stored["key"],
+        stored["n_images"],
+        tuple(stored["token_shape"]),
+        stored["chunk"],
+        stored["backbone"],
+        stored["checksums"],
+        stored["modified"],
+    )
+    if stored["format"] != FORMAT or not journal.is_sound():
+        raise UserError(f"{path}: not a journal of this version; {_mend(folder)}")
     return journal
 
 

@@ -82,6 +82,38 @@ class PooledBackbone(Backbone):
         return VectorTail(self.feature_dim, generator=generator).to(self.device)
 
 
+class _Whole(nn.Module):
+    """Trunk and untrained tail of a backbone, one after the other."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone, self.tail = backbone, backbone.new_tail()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(N, 3, S, S) normalized images to (N, D) features."""
+        features: Tensor = self.tail(self.backbone.trunk(images))
+        return features
+
+
+def frozen_whole(backbone: Backbone) -> PooledBackbone:
+    """The same network with all of it frozen: its features are the tokens, at their own length.
+
+    A two-layer tail is trained on top of them, which takes a small part of the time that tuning
+    the network's own last part takes.
+    """
+    seen = Preprocessing(backbone.image_size, backbone.mean, backbone.std)
+    whole = PooledBackbone(
+        _Whole(backbone),
+        lambda network, images: network(images),
+        seen,
+        name=backbone.name,
+        weights=backbone.weights,
+        device=backbone.device,
+    )
+    whole.hash = digest("frozen-whole-1", backbone.hash)  # precision and size are part of that
+    return whole
+
+
 def check_patch(name: str, image_size: int, patch: object) -> None:
     """Refuse images whose last patches would be cut off."""
     if not isinstance(patch, int) or patch < 1 or image_size % patch == 0:

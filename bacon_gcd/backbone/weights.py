@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.backbone.base import Backbone, Device
+from bacon_gcd.backbone.pooled import frozen_whole
 from bacon_gcd.backbone.resnet import CONFIGS, ResNet
 from bacon_gcd.backbone.state import StateError, read_state
 from bacon_gcd.backbone.vit import ViT, ViTConfig, native_bfloat16
@@ -18,6 +19,7 @@ from bacon_gcd.config import UserError, choose
 from bacon_gcd.system.files import cache_dir
 
 HUB_FILE = "model.safetensors"
+VECTORS = "vectors"  # as the tuned part: nothing of the network, a small tail on its features
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,9 @@ def load_backbone(
 
     name: of the catalogue, hf:NAME_OR_FOLDER or timm:NAME.
     image_size: the backbone's own unless given.
-    tuned: "block", the last one; "conv", the last convolution of a ResNet; or a number of blocks
-    of a ViT, as text. A bfloat16 trunk is used only where it is computed natively.
+    tuned: "block", the last one; "conv", the last convolution of a ResNet; a number of blocks of a
+    ViT, as text; or "vectors", a small tail on the features of the frozen network. A bfloat16 trunk
+    is used only where it is computed natively.
     """
     if library_of(name):
         return _from_library(name, image_size, tuned, trunk_dtype, device)
@@ -202,7 +205,7 @@ def _from_library(
     device: Device,
 ) -> Backbone:
     """A frozen model of transformers or timm; imported only when it is asked for."""
-    if tuned != "block":
+    if tuned not in ("block", VECTORS):  # of such a network they are the same
         raise UserError(f"tuned {tuned!r}: of {name} only block, a small network on its features")
     if library_of(name) == "hf":
         from bacon_gcd.backbone.hf import load_hf as load
@@ -230,6 +233,16 @@ def build(
     device: Device = None,
 ) -> Backbone:
     """The backbone of an entry with these weights."""
+    if tuned == VECTORS:
+        inner = build(
+            entry,
+            state,
+            image_size=image_size,
+            tuned=entry.quick_part,
+            trunk_dtype=trunk_dtype,
+            device=device,
+        )
+        return frozen_whole(inner)
     if entry.vit is None:
         return ResNet.from_state(
             entry.name,

@@ -48,10 +48,10 @@ class RunRecorder:
         """Log how far the estimated class counts are from the truth, where there is one."""
         counts = trainer.method.class_counts
         if counts is not None:
-            error = count_error(
-                counts.cpu().numpy(), self.bench.true_counts, self.bench.split.n_known
-            )
-            self.write(kind="counts", epoch=trainer.position.epoch, error=error)
+            estimated = counts.cpu().numpy()
+            error = count_error(estimated, self.bench.true_counts, self.bench.split.n_known)
+            rounded = [round(float(count), 1) for count in estimated]
+            self.write(kind="counts", epoch=trainer.position.epoch, error=error, estimated=rounded)
 
     def after_step(self, trainer: Trainer) -> None:
         """Save now and then, and when asked to stop."""

@@ -46,16 +46,11 @@ def train_run(
 def _train(
     bench: Workbench, folder: Path, *, resume: bool, save_seconds: float
 ) -> dict[str, Any] | None:
-    recorder = RunRecorder(folder, bench, save_seconds=save_seconds)
-    trainer = bench.new_trainer(recorder)
-    method = trainer.method
-    if resume:
-        recorder.resume(trainer)
-    if not trainer.run():
+    trained = trained_method(bench, folder, resume=resume, save_seconds=save_seconds)
+    if trained is None:
         return None
-    recorder.save(trainer)
-    method.place_centroids(trainer.probe)
-    result = result_of(method, bench, seconds=recorder.seconds)
+    method, seconds = trained
+    result = result_of(method, bench, seconds=seconds)
     if is_first():
         with alone():
             _keep(folder, method, bench, result)
@@ -68,6 +63,21 @@ def _keep(folder: Path, method: Method, bench: Workbench, result: Mapping[str, A
     keep_model(folder, method, bench, result)
     write_predictions(folder, method, bench)
     write_run_report(folder, method, bench, result)
+
+
+def trained_method(
+    bench: Workbench, folder: Path, *, resume: bool, save_seconds: float
+) -> tuple[Method, float] | None:
+    """The method at its last epoch and the seconds it was trained; None if it was stopped."""
+    recorder = RunRecorder(folder, bench, save_seconds=save_seconds)
+    trainer = bench.new_trainer(recorder)
+    if resume:
+        recorder.resume(trainer)
+    if not trainer.run():
+        return None
+    recorder.save(trainer)
+    trainer.method.place_centroids(trainer.probe)
+    return trainer.method, recorder.seconds
 
 
 def keep_model(folder: Path, method: Method, bench: Workbench, result: Mapping[str, Any]) -> None:
@@ -104,11 +114,15 @@ def model_card(bench: Workbench, result: Mapping[str, Any]) -> str:
 
 def result_of(method: Method, bench: Workbench, *, seconds: float) -> dict[str, Any]:
     """result.json: the blocks of the last epoch, and everything the numbers depend on."""
+    blocks = evaluate(method, bench) | {"frozen_kmeans": frozen_kmeans(bench)}
+    return blocks | facts_of(method, bench, seconds=seconds)
+
+
+def facts_of(method: Method, bench: Workbench, *, seconds: float) -> dict[str, Any]:
+    """Everything that scores depend on, and what the method estimated."""
     s = bench.settings
     counts = method.class_counts
     return {
-        **evaluate(method, bench),
-        "frozen_kmeans": frozen_kmeans(bench),
         "headline": method.headline,
         "dataset": s.dataset,
         "method": s.method,

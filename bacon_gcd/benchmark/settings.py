@@ -13,7 +13,7 @@ from bacon_gcd.backbone.weights import full_name, own_image_size, trunk_dtype
 from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
 from bacon_gcd.data.datasets import find_dataset
 from bacon_gcd.data.longtail import SplitSettings
-from bacon_gcd.methods import METHODS, preset_of, recipe_for, settings_for
+from bacon_gcd.methods import METHODS, on_dataset, preset_of, recipe_for, settings_for
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.devices import Device
 from bacon_gcd.system.files import write_atomic
@@ -119,13 +119,13 @@ def resolve(
     """Fill in the dataset's and the method's own values; explicit ones win."""
     dataset = find_dataset(settings.dataset)
     preset = preset_of(settings.method, settings.preset)
-    own = settings_for(settings.method, preset=preset, changes=changes)
+    there = on_dataset(settings.method, preset, settings.dataset)
+    own = settings_for(settings.method, preset=preset, changes={**there.settings, **changes})
+    recipe = {**there.recipe, **{k: v for k, v in recipe.items() if v is not None}}
     if own.needs_fresh_views and settings.views != FRESH:
         raise UserError(f"views {settings.views!r}: {own.needs_fresh_views}")
     if preset in OF_DATASET and dataset is not None and dataset.learning_rate is not None:
-        recipe = {"learning_rate": dataset.learning_rate} | {
-            k: v for k, v in recipe.items() if v is not None
-        }
+        recipe = {"learning_rate": dataset.learning_rate} | recipe
     return dataclasses.replace(
         settings,
         preset=preset,

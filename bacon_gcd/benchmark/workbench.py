@@ -13,10 +13,12 @@ import numpy.typing as npt
 import torch
 
 from bacon_gcd import __version__
-from bacon_gcd.backbone.bank import FreshTokens, TokenSource, build_bank
+from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
 from bacon_gcd.benchmark.settings import FRESH, RunSettings
+from bacon_gcd.data import planted
 from bacon_gcd.data.datasets import load_dataset
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.longtail import Split, make_split
@@ -28,6 +30,7 @@ from bacon_gcd.training.start import new_trainer
 
 IntArray = npt.NDArray[np.int64]
 PROTOCOL = "bacon-gcd protocol 1"
+PLANTED_NOISE = 0.1  # of a view, as a share of the vectors' own standard deviation
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Workbench:
             self.backbone,
             n_views=n_views,
             strong_views=strong_views,
-            seed=self.settings.seed,
+            seed=self.settings.split.seed,  # stored views belong to the images, not to the training
             workers=self.workers,
             folder=self.banks,
         )
@@ -145,6 +148,20 @@ class Workbench:
         }
 
 
+class PlantedBench(Workbench):
+    """A workbench on planted vectors: nothing goes through a trunk, views are noise."""
+
+    @cached_property
+    def train_source(self) -> TokenSource:
+        """Vectors of the training rows; every view gets its own noise."""
+        return ReadyTokens(planted.vectors()[self.split.train], noise=PLANTED_NOISE)
+
+    @cached_property
+    def test_source(self) -> TokenSource:
+        """Vectors of the test rows."""
+        return ReadyTokens(planted.vectors()[self.split.test])
+
+
 def prepare(
     settings: RunSettings,
     *,
@@ -156,6 +173,10 @@ def prepare(
     device = device or torch.get_default_device()
     table = load_dataset(settings.dataset, data)
     split = make_split(table, settings.split)
+    device = device or torch.get_default_device()
+    if settings.dataset == "planted":
+        vectors = Vectors(planted.DIM)
+        return PlantedBench(settings, table, split, vectors, workers=workers, device=device)
     backbone = load_backbone(
         settings.backbone,
         image_size=settings.image_size,

@@ -30,8 +30,6 @@ class Sorted:
     outlier: BoolArray
     suggested: IntArray
     """The class a labeled image looks like, if that is not its own; -1 otherwise."""
-    radii: FloatArray
-    """(C,) distance to its nearest centroid beyond which an image is an outlier."""
     second_choice: IntArray | None = None
     """The class that comes next; -1 = none."""
     nearest_known: IntArray | None = None
@@ -40,47 +38,9 @@ class Sorted:
     """(N, C), where centroids and a temperature alone do not give them."""
 
 
-def by_size(features: Tensor, labels: IntArray, centroids: Tensor, *, n_known: int) -> Tensor:
-    """(C, D) unit centroids: known classes as they are, novel ones by the size they get."""
-    centroids = unit(centroids)
-    found = np.where(labels >= 0, labels, (features @ centroids.T).argmax(dim=1).numpy(force=True))
-    sizes = np.bincount(found, minlength=len(centroids))
-    novel = n_known + np.argsort(-sizes[n_known:], kind="stable")
-    return centroids[torch.from_numpy(np.concatenate([np.arange(n_known), novel]))]
-
-
-def sort_images(
-    features: Tensor,
-    labels: IntArray,
-    centroids: Tensor,
-    neighbors: IntArray,
-    *,
-    temperature: float,
-    n_known: int | None = None,
-    threshold: float | None = None,
-) -> Sorted:
-    """Nearest centroid for unlabeled images, their own class for labeled ones.
-
-    Args:
-        features: (N, D) unit rows.
-        labels: (N,) known class, -1 = unlabeled.
-        centroids: (C, D) unit rows.
-        neighbors: (N, K) the most similar rows of each.
-        n_known: the first classes are known; those that have a label, unless given.
-        threshold: see `choose_side`.
-    """
-    n_known = int(labels.max(initial=-1)) + 1 if n_known is None else n_known
-    probabilities = (features @ centroids.T / temperature).softmax(dim=1).numpy(force=True)
-    return sort_by(
-        probabilities, features, labels, centroids, neighbors, n_known=n_known, threshold=threshold
-    )
-
-
 def sort_by(
     probabilities: npt.NDArray[np.floating[Any]],
-    features: Tensor,
     labels: IntArray,
-    centroids: Tensor,
     neighbors: IntArray,
     *,
     n_known: int,
@@ -88,22 +48,23 @@ def sort_by(
 ) -> Sorted:
     """The likeliest class for unlabeled images, their own class for labeled ones.
 
-    probabilities: (N, C), the known classes first. The others as in `sort_images`.
+    Which of them are outliers is not asked here; see `classes.sorter`.
+
+    Args:
+        probabilities: (N, C), the known classes first.
+        labels: (N,) known class, -1 = unlabeled.
+        neighbors: (N, K) the most similar rows of each.
+        threshold: see `choose_side`.
     """
     labeled = labels >= 0
     class_ids = np.where(labeled, labels, choose_side(probabilities, n_known, threshold))
-    cosines = features @ centroids.T
-    home = np.where(labeled, labels, cosines.argmax(dim=1).numpy(force=True))
-    away = distances(cosines, home)
-    limits = radii(away, home, len(centroids))
     sure = probabilities[np.arange(len(labels)), class_ids]
     return Sorted(
         class_ids,
         np.where(labeled, 1.0, sure).astype(np.float64),
         np.where(labeled, 1.0, probability_known(probabilities, n_known)),
-        away > limits[home],
+        np.zeros(len(labels), dtype=bool),
         suspects(labels, class_ids, neighbors),
-        limits,
         second_choice(probabilities, class_ids),
         best_known(probabilities, n_known),
     )

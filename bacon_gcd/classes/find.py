@@ -31,15 +31,15 @@ from bacon_gcd.classes.novelty import (
     Fold,
     any_known,
     averaged,
-    averaging,
     fold_scores,
     folds,
     known_evidence,
+    number_of_neighbors,
     threshold,
 )
 from bacon_gcd.classes.reliability import Checked, Expected, expected, matching_temperature
 from bacon_gcd.classes.rules import RULES, Rules
-from bacon_gcd.classes.space import ClassSpace, fit_space
+from bacon_gcd.classes.space import ClassSpace, Reduced, reduced, sample
 from bacon_gcd.cluster import contingency, kmeans, pair_up, unit
 
 IntArray = npt.NDArray[np.int64]
@@ -66,13 +66,23 @@ class Classes:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The images as every step sees them."""
+    """N images as every step sees them, given some labels."""
 
     space: ClassSpace
     neighbors: IntArray
-    """(N, k) similar images."""
+    """(N, k) similar images in this space."""
+    points: Tensor
+    """(N, d) unit positions for grouping: directions, each moved toward its neighbors."""
     seed: int
     rules: Rules
+
+
+def view_of(rows: Reduced, labels: IntArray, *, seed: int) -> View:
+    """The images as these labels show them."""
+    space, rules = rows.space(labels), rows.rules
+    near = nearest(space.directions, n_neighbors=number_of_neighbors(len(labels), rules))
+    middle = averaged(space.directions, near, own=1 - rules.smoothing)
+    return View(space, near, unit(middle), seed, rules)
 
 
 def find_classes(
@@ -82,7 +92,6 @@ def find_classes(
     seed: int,
     allowed: Range | None = None,
     groups: Sequence[str] | None = None,
-    neighbors: IntArray | None = None,
     rules: Rules = RULES,
 ) -> Classes:
     """Sort (N, D) unit features into known and new classes. Ours.
@@ -91,27 +100,21 @@ def find_classes(
         labels: (N,) known class, -1 = unlabeled.
         allowed: smallest and largest number of classes; as many as there seem to be unless given.
         groups: (N,) images of one group (a photo series) are hidden together.
-        neighbors: (N, k) similar images; found here unless given.
     """
-    if neighbors is None:
-        neighbors = nearest(features, n_neighbors=rules.neighbors)
-    near = averaging(neighbors, rules)
-    view = View(fit_space(features, labels, seed=seed, rules=rules), near, seed, rules)
-    n_known = int(labels.max(initial=-1)) + 1
+    rows = reduced(features, labels, seed=seed, rules=rules)
+    view = view_of(rows, labels, seed=seed)
+    n_known, n_neighbors = int(labels.max(initial=-1)) + 1, view.neighbors.shape[1]
     guess, score = nearest_known(view, labels)
-    known, new = fold_scores(view.space, near, labels, seed=seed, groups=groups, rules=rules)
+    known, new = fold_scores(rows, labels, n_neighbors=n_neighbors, seed=seed, groups=groups)
     line = threshold(known, new, rules)
     number = count_classes(view, labels, guess, score < line, allowed=allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
-        edge = fragment_edge(known, new, line, rules)
-        number, score = without_fragments(view, labels, score, line, edge, number)
-    scores = sort(view, labels, guess, score, line, n_new=number.estimate - n_known)
+        number, score = without_fragments(view, labels, score, line, known, new, number)
+    n_new = number.estimate - n_known
+    scores = sort(view, labels, guess, score, line, n_new=n_new)
     class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
     share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
-    checks = [
-        check(view, labels, fold, line, n_new=number.estimate - n_known)
-        for fold in folds(labels, rules.whole_folds, seed=seed, groups=groups, rules=rules)
-    ]
+    checks = checked(rows, labels, groups, line, n_new=n_new, seed=seed)
     measured = expected(checks, known_share=share, rules=rules)
     sure = measured.accuracy if measured else rules.usual_accuracy
     temperature = matching_temperature(scores[torch.from_numpy(labels < 0)], sure)
@@ -146,7 +149,7 @@ def count_classes(
         middle, least, most = count_by_shape(view.space, seed=view.seed, rules=view.rules)
         return number_of(0, middle, {"least": least, "most": most}, limits, view.rules)
     n_new, ways = count_new(
-        view.space, guess, new, n_known=n_known, seed=view.seed, rules=view.rules
+        view.space, view.points, guess, new, n_known=n_known, seed=view.seed, rules=view.rules
     )
     return number_of(n_known, n_new, ways, limits, view.rules)
 
@@ -171,21 +174,40 @@ def without_fragments(
     labels: IntArray,
     score: FloatArray,
     line: float,
-    edge: float,
+    known: FloatArray,
+    new: FloatArray,
     number: ClassNumber,
 ) -> tuple[ClassNumber, FloatArray]:
-    """The number of classes without fragments of known ones, and scores that call these known."""
+    """The number of classes without fragments of known ones, and scores that call these known.
+
+    known, new: scores of hidden images of known classes, and of hidden classes.
+    """
     n_known = int(labels.max(initial=-1)) + 1
     n_new = number.estimate - n_known
     if n_new < 1:
         return number, score
     rows = new_rows(score, line, labels < 0, n_new)
     groups = group(view, rows, n_new)
-    kept = np.bincount(groups, score[rows], n_new) < edge * np.bincount(groups, minlength=n_new)
+    missed = min(float((known < line).mean()), 0.5)
+    most = view.rules.returned * missed / (1 - missed) * (int((labels < 0).sum()) - len(rows))
+    edge = fragment_edge(known, new, line, view.rules)
+    gone = fragments(groups, score[rows], n_new, edge=edge, most=most)
     score = score.copy()
-    score[rows[~kept[groups]]] = line
-    estimate, (low, high) = n_known + int(kept.sum()), number.interval
+    score[rows[gone[groups]]] = line
+    estimate, (low, high) = n_known + int((~gone).sum()), number.interval
     return replace(number, estimate=estimate, interval=(min(low, estimate), high)), score
+
+
+def fragments(
+    groups: IntArray, scores: FloatArray, n_groups: int, *, edge: float, most: float
+) -> BoolArray:
+    """(G,) groups whose mean score is above the edge, the highest first, of so many images."""
+    sizes = np.bincount(groups, minlength=n_groups)
+    means = np.bincount(groups, scores, n_groups) / np.maximum(sizes, 1)
+    order = np.argsort(-means, kind="stable")
+    few = np.zeros(n_groups, dtype=bool)
+    few[order] = np.cumsum(sizes[order]) <= most
+    return few & (means >= edge)
 
 
 def sort(
@@ -222,10 +244,11 @@ def new_rows(score: FloatArray, line: float, unlabeled: BoolArray, n_new: int) -
 
 def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
     """(n,) group 0..G-1 of each of these rows, by merging small parts of them."""
-    points = view.space.directions[torch.from_numpy(rows)]
+    points = view.points[torch.from_numpy(rows)]
     n_parts = max(len(rows) // view.rules.rows_per_part, 2 * n_groups)
     rules = replace(view.rules, most_parts=max(view.rules.most_parts, 2 * n_groups))
-    tree = merges(points, seed=view.seed, n_parts=min(n_parts, len(rows)), rules=rules)
+    n_parts = min(n_parts, len(rows))
+    tree = merges(points, seed=view.seed, n_parts=n_parts, linkage_by="average", rules=rules)
     if tree is not None and tree.n_parts >= n_groups:
         found = tree.cut(n_groups)
         if int(found.max()) + 1 == n_groups:
@@ -245,6 +268,32 @@ def keep_one(class_ids: IntArray, scores: Tensor, unlabeled: BoolArray, kept: Bo
             row = int(np.where(free, gap[:, column], -np.inf).argmax())
             class_ids[row] = number
             scores[row, number] = scores[row].max() + 1e-3
+
+
+def checked(
+    rows: Reduced,
+    labels: IntArray,
+    groups: Sequence[str] | None,
+    line: float,
+    *,
+    n_new: int,
+    seed: int,
+) -> list[Checked]:
+    """The same sorting with some classes hidden, several times, on some of the images."""
+    chosen = sample(len(labels), rows.rules.sample, seed)
+    some, seen = rows.some(chosen), _without_gaps(labels[chosen])
+    names = None if groups is None else [groups[row] for row in chosen.tolist()]
+    hiding = folds(seen, rows.rules.whole_folds, seed=seed, groups=names, rules=rows.rules)
+    return [
+        check(view_of(some, fold.labels, seed=seed), seen, fold, line, n_new=n_new)
+        for fold in hiding
+    ]
+
+
+def _without_gaps(labels: IntArray) -> IntArray:
+    """The same labels, numbered anew where a class has none."""
+    used = np.unique(labels[labels >= 0])
+    return np.where(labels >= 0, np.searchsorted(used, labels), -1).astype(np.int64)
 
 
 def check(view: View, labels: IntArray, fold: Fold, line: float, *, n_new: int) -> Checked:

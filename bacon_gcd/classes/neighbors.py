@@ -31,6 +31,17 @@ def nearest(features: Tensor, *, n_neighbors: int = N_NEIGHBORS) -> IntArray:
     return neighbors_by_cells(features, n_neighbors=n_neighbors, seed=0)
 
 
+def neighbors_of(features: Tensor, rows: IntArray, *, n_neighbors: int) -> IntArray:
+    """(n, K) the most similar other rows of some of (N, D) unit rows, best first."""
+    found = [np.empty((0, n_neighbors), dtype=np.int64)]
+    for start in range(0, len(rows), CHUNK):
+        chosen = torch.from_numpy(rows[start : start + CHUNK])
+        similarity = features[chosen] @ features.T
+        similarity[torch.arange(len(chosen)), chosen] = -torch.inf
+        found.append(similarity.topk(n_neighbors, dim=1).indices.numpy())
+    return np.concatenate(found)
+
+
 def exact_neighbors(
     rows: Tensor, others: Tensor, *, n_neighbors: int, first: int | None = None
 ) -> IntArray:

@@ -11,8 +11,9 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from bacon_gcd.classes.neighbors import neighbors_of
 from bacon_gcd.classes.rules import RULES, Rules
-from bacon_gcd.classes.space import ClassSpace
+from bacon_gcd.classes.space import ClassSpace, Reduced
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -74,20 +75,22 @@ def _some(
     return rows[np.isin(unit_of, order[:n_units])]
 
 
-def averaging(neighbors: IntArray, rules: Rules = RULES) -> IntArray:
-    """(N, k) those of the (N, K) neighbors, best first, whose scores an image is averaged with."""
-    return neighbors[:, : max(1, min(rules.neighbors, len(neighbors) // rules.rows_per_neighbor))]
+def number_of_neighbors(n_rows: int, rules: Rules = RULES) -> int:
+    """How many neighbors an image is averaged with; of few images, fewer."""
+    return max(1, min(rules.neighbors, n_rows // rules.rows_per_neighbor))
 
 
-def averaged(values: Tensor, neighbors: IntArray) -> Tensor:
-    """(N, C) values of each row, averaged with those of its (N, k) neighbors."""
+def averaged(values: Tensor, neighbors: IntArray, *, own: float | None = None) -> Tensor:
+    """(N, C) values of each row, averaged with those of its (N, k) neighbors.
+
+    own: weight of the row itself; that of a neighbor unless given.
+    """
     result = torch.empty_like(values)
     index = torch.from_numpy(neighbors)
+    own = 1 / (index.shape[1] + 1) if own is None else own
     for start in range(0, len(values), CHUNK):
-        near = values[index[start : start + CHUNK]].sum(dim=1)
-        result[start : start + CHUNK] = (values[start : start + CHUNK] + near) / (
-            index.shape[1] + 1
-        )
+        near = values[index[start : start + CHUNK]].mean(dim=1)
+        result[start : start + CHUNK] = own * values[start : start + CHUNK] + (1 - own) * near
     return result
 
 
@@ -108,22 +111,34 @@ def any_known(evidence: Tensor) -> Tensor:
 
 
 def fold_scores(
-    space: ClassSpace,
-    neighbors: IntArray,
+    rows: Reduced,
     labels: IntArray,
     *,
+    n_neighbors: int,
     seed: int,
     groups: Sequence[str] | None = None,
-    rules: Rules = RULES,
 ) -> tuple[FloatArray, FloatArray]:
-    """Scores of hidden images of known classes, and of hidden classes, over several folds."""
+    """Scores of hidden images of known classes, and of hidden classes, over several folds.
+
+    Every fold has its own space and neighbors: those of all labels would know the hidden ones.
+    """
     known, new = [np.empty(0)], [np.empty(0)]
-    for fold in folds(labels, rules.folds, seed=seed, groups=groups, rules=rules):
-        for rows, found in ((fold.hidden_known, known), (fold.hidden_new, new)):
-            with_near = torch.from_numpy(np.concatenate([rows[:, None], neighbors[rows]], axis=1))
-            score = any_known(known_evidence(space, fold.labels, with_near.reshape(-1)))
-            found.append(score.reshape(with_near.shape).mean(dim=1).double().numpy())
+    rng = np.random.default_rng((seed, 13))
+    for fold in folds(labels, rows.rules.folds, seed=seed, groups=groups, rules=rows.rules):
+        space = rows.space(fold.labels)
+        for hidden, found in ((fold.hidden_known, known), (fold.hidden_new, new)):
+            if len(hidden) > rows.rules.most_hidden:
+                hidden = np.sort(rng.choice(hidden, rows.rules.most_hidden, replace=False))
+            found.append(_scores(space, fold.labels, hidden, n_neighbors))
     return np.concatenate(known), np.concatenate(new)
+
+
+def _scores(space: ClassSpace, labels: IntArray, hidden: IntArray, n_neighbors: int) -> FloatArray:
+    """(n,) averaged scores of some rows, by the labels that are visible."""
+    near = neighbors_of(space.directions, hidden, n_neighbors=n_neighbors)
+    with_near = torch.from_numpy(np.concatenate([hidden[:, None], near], axis=1))
+    score = any_known(known_evidence(space, labels, with_near.reshape(-1)))
+    return np.asarray(score.reshape(with_near.shape).mean(dim=1).double().numpy())
 
 
 def threshold(known: FloatArray, new: FloatArray, rules: Rules = RULES) -> float:

@@ -63,9 +63,8 @@ def expected(
 ) -> Expected | None:
     """Pool the checks; None when too few images could be hidden.
 
-    Hidden classes are found a little more easily than classes that nobody has seen: the images
-    that could be hidden have labels, and their number of classes is known. `rules` says by how
-    much.
+    Hidden classes are found a little more easily than classes that nobody has seen, because their
+    number is known. `rules` says by how much.
 
     known_share: of the unlabeled images, so that known and new ones weigh as they are mixed.
     """
@@ -80,7 +79,7 @@ def expected(
         return None
     share = float(np.clip(known_share, 0.05, 0.95))
     weights = np.where(is_known, share / n_known, (1 - share) / (len(rows) - n_known))
-    found = np.where(is_known, rules.known_ease, rules.new_ease) * right
+    found = np.where(is_known, 1.0, rules.new_ease) * right
     n_images, accuracy = len(np.unique(rows)), float((weights * found).sum())
     return Expected(
         n_images=n_images,

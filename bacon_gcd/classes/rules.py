@@ -13,6 +13,8 @@ class Rules:
     """Principal axes that are kept: with 64 known and new images are told apart less well."""
     neighbors: int = 10
     """Images whose scores are averaged with those of an image."""
+    smoothing: float = 0.5
+    """Weight of these neighbors in the positions by which images are grouped."""
     rows_per_neighbor: int = 20
     """Images for each of these neighbors: in small sets ten would be of other classes."""
     isotropic: float = 0.2
@@ -27,8 +29,8 @@ class Rules:
     """Variance of class means along an axis, of that within classes; zero would be no axis."""
     unlabeled_weight: float = 0.3
     """Of an image that was sorted into a class, where a labeled one counts 1."""
-    rounds: int = 2
-    """Times that images are sorted anew by the classes they made."""
+    rounds: int = 1
+    """Times that images are sorted anew by the classes they made; a second changes nothing."""
     folds: int = 6
     """Times that known classes are hidden to see where known ends and new begins."""
     whole_folds: int = 3
@@ -44,8 +46,9 @@ class Rules:
     rows_per_part: int = 8
     """Images in a part of a class, on average."""
     most_parts: int = 400
-    measuring_classes: float = 8.0
-    """Known classes that weigh as much as the evidence in the number of new ones."""
+    measuring_classes: float = 7.0
+    """Known classes that weigh as much as the evidence in the number of new ones. The evidence
+    finds too few classes where there are many, so its weight falls with the cube."""
     evidence_weight: float = 0.03
     """Of an image in the evidence for a number of classes."""
     lone_evidence_weight: float = 0.1
@@ -53,14 +56,16 @@ class Rules:
     edge: float = 0.25
     """Share of the way from the mean of known images below the threshold to that of hidden classes
     from which on a group of new images is a class and no fragment of a known one."""
+    returned: float = 0.5
+    """Of the known images that are expected below the threshold, how many may return in groups."""
     counting_seeds: int = 3
     """Over-clusterings whose median count is taken."""
     sample: int = 4_000
-    """Images that are over-clustered; the others follow."""
-    known_ease: float = 0.89
-    """Images of known classes that are right, over hidden ones that are."""
-    new_ease: float = 0.79
-    """The same for images of new classes and of hidden classes."""
+    """Images that are over-clustered, and by which the whole sorting is checked."""
+    most_hidden: int = 400
+    """Hidden images of a kind that a fold scores."""
+    new_ease: float = 0.86
+    """Images of new classes that are right, over those of hidden classes that are."""
     usual_accuracy: float = 0.4
     """Where no class can be hidden to measure it."""
     spread_of_count: float = 0.8

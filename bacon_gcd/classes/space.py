@@ -8,7 +8,7 @@ diagonal, so that the evidence for "these images are one class" has a closed for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,22 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
+class Projection:
+    """From the space of the features into that of the classes."""
+
+    mean: Tensor
+    """(D,) of the features; zero where they are all alike."""
+    shift: Tensor
+    """(D,) mean of the unit rows without it."""
+    axes: Tensor
+    """(D, d)"""
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(n, d) rows of (n, D) unit features."""
+        return (unit(features - self.mean) - self.shift) @ self.axes
+
+
+@dataclass(frozen=True, eq=False)
 class ClassSpace:
     """N rows whose covariance within classes is the identity."""
 
@@ -32,6 +48,8 @@ class ClassSpace:
     """(N, d) float32."""
     between: Tensor
     """(d,) variance of the class means along each axis."""
+    projection: Projection | None = None
+    """What made the rows, for images to come."""
 
     @cached_property
     def directions(self) -> Tensor:
@@ -72,24 +90,71 @@ def centered(features: Tensor) -> Tensor:
     return unit(away) if float(away.norm(dim=1).max()) > 1e-4 else features
 
 
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """N features along their principal axes, and what is known of classes without any label.
+
+    The labels may change: a space for other labels costs little.
+    """
+
+    rows: Tensor
+    """(N, d) float32, mean zero."""
+    projection: Projection
+    """What made the rows."""
+    total: FloatArray
+    """(d, d) covariance of all rows."""
+    of_parts: FloatArray
+    """(d, d) covariance within over-clusters."""
+    rules: Rules
+
+    def space(self, labels: IntArray) -> ClassSpace:
+        """The space of (N,) labels where -1 = unlabeled."""
+        seen = torch.from_numpy(np.flatnonzero(labels >= 0))
+        labeled = self.rows[seen].double().numpy()
+        within = within_classes(labeled, labels[labels >= 0], self.of_parts, self.rules)
+        ratio, found = eigh(self.total, within)
+        between = np.maximum(ratio - 1, self.rules.least_between)
+        axes = torch.from_numpy(found).float()
+        projection = replace(self.projection, axes=self.projection.axes @ axes)
+        return ClassSpace(self.rows @ axes, torch.from_numpy(between).float(), projection)
+
+    def some(self, chosen: IntArray) -> Reduced:
+        """Some of the rows, with the covariances of all."""
+        return replace(self, rows=self.rows[torch.from_numpy(chosen)])
+
+
+def reduced(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RULES) -> Reduced:
+    """(N, D) unit features along their principal axes.
+
+    labels: (N,) -1 = unlabeled; they say only how many over-clusters there should be.
+    """
+    unit_rows = centered(features)
+    shift, axes = principal_axes(unit_rows, rules.axes)
+    rows = (unit_rows - shift) @ axes
+    parts = over_clusters(rows, labels, seed=seed, rules=rules)
+    exact = rows.double().numpy()
+    mean = torch.zeros_like(shift) if unit_rows is features else features.mean(dim=0)
+    return Reduced(
+        rows,
+        Projection(mean, shift, axes),
+        np.atleast_2d(np.cov(exact.T)),
+        scatter(exact, parts) / len(exact),
+        rules,
+    )
+
+
 def fit_space(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RULES) -> ClassSpace:
     """The space of (N, D) unit features, from (N,) labels where -1 = unlabeled. Ours."""
-    rows = principal(centered(features), rules.axes)
-    parts = over_clusters(rows, labels, seed=seed, rules=rules)
-    within = within_classes(rows.double().numpy(), labels, parts, rules)
-    total = np.atleast_2d(np.cov(rows.double().numpy().T))
-    ratio, axes = eigh(total, within)
-    between = np.maximum(ratio - 1, rules.least_between)
-    return ClassSpace(rows @ torch.from_numpy(axes).float(), torch.from_numpy(between).float())
+    return reduced(features, labels, seed=seed, rules=rules).space(labels)
 
 
-def principal(rows: Tensor, n_axes: int) -> Tensor:
-    """(N, d) rows along their principal axes that vary at all, the largest first, mean zero."""
-    away = rows - rows.mean(dim=0)
+def principal_axes(rows: Tensor, n_axes: int) -> tuple[Tensor, Tensor]:
+    """(D,) mean of the rows, and (D, d) principal axes along which they vary, the largest first."""
+    shift = rows.mean(dim=0)
+    away = rows - shift
     values, axes = torch.linalg.eigh((away.T @ away).double())
     kept = int(min(n_axes, (values > 1e-6 * values.max().clamp_min(1e-12)).sum()))
-    found: Tensor = away @ axes.flip(1)[:, : max(kept, 1)].to(away)
-    return found
+    return shift, axes.flip(1)[:, : max(kept, 1)].to(away)
 
 
 def over_clusters(rows: Tensor, labels: IntArray, *, seed: int, rules: Rules) -> IntArray:
@@ -117,15 +182,19 @@ def sample(n_rows: int, limit: int, seed: int) -> IntArray:
 
 
 def within_classes(
-    rows: FloatArray, labels: IntArray, parts: IntArray, rules: Rules = RULES
+    rows: FloatArray, labels: IntArray, of_parts: FloatArray, rules: Rules = RULES
 ) -> FloatArray:
-    """(d, d) covariance within classes: of labels where there are many, else of parts, scaled."""
-    of_parts = scatter(rows, parts) / len(rows)
-    labeled = labels >= 0
-    spare = int(labeled.sum()) - len(np.unique(labels[labeled]))
+    """(d, d) covariance within classes: of labels where there are many, else of parts, scaled.
+
+    Args:
+        rows: (n, d) labeled rows.
+        labels: (n,) their classes.
+        of_parts: (d, d) covariance within over-clusters of all rows.
+    """
+    spare = len(labels) - len(np.unique(labels))
     scale, found = rules.part_spread, of_parts
     if spare > 0:
-        of_labels = scatter(rows[labeled], labels[labeled]) / spare
+        of_labels = scatter(rows, labels) / spare
         measured = np.trace(of_labels) / max(np.trace(of_parts), 1e-12)
         scale = (spare * measured + rules.scale_labels * scale) / (spare + rules.scale_labels)
         share = spare / (spare + rules.shape_labels)

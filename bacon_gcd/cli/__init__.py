@@ -6,12 +6,12 @@ import os
 import sys
 import warnings
 
-from bacon_gcd.cli import about, cache, correct, data, sort, train, weights
+from bacon_gcd.cli import about, benchmark, cache, correct, data, sort, train, weights
 from bacon_gcd.cli.app import app, errors_in_one_line, left_at_the_end
 from bacon_gcd.system.text import visible
 
 # Importing them added their commands to the app; here in the order in which a person meets them.
-COMMANDS = (sort, correct, train, data, about, weights, cache)
+COMMANDS = (sort, correct, train, benchmark, data, about, weights, cache)
 app.registered_commands.sort(
     key=lambda command: [each.__name__ for each in COMMANDS].index(
         getattr(command.callback, "__module__", "")

@@ -53,7 +53,9 @@ Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images."
 ImageSide = Annotated[
     int | None, typer.Option(min=1, help="Side of the images, in pixels; the backbone's own.")
 ]
-TunedPart = Annotated[str, typer.Option(help="What is trained of the backbone: block, conv, ...")]
+TunedPart = Annotated[
+    str, typer.Option(help="What is trained of the backbone: block, conv, vectors.")
+]
 LabelTable = Annotated[
     Path | None, typer.Option(help="Table of labels (file_name, label) beside a folder.")
 ]
@@ -94,7 +96,7 @@ def errors_in_one_line() -> Iterator[None]:
     except UserError as error:
         # Several processes: one says what all know, each what it alone knows.
         if speaks() or not isinstance(error, AgreedError):
-            sys.stderr.write(f"bacon: {visible(' '.join(f'{_which()}{error}'.splitlines()))}\n")
+            sys.stderr.write(f"bacon: {visible(f'{_which()}{error}')}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("bacon: stopped\n")

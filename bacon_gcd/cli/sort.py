@@ -83,6 +83,10 @@ def discover(
         int | None,
         typer.Option(min=0, max=MAX_SEED, help="Decides everything that is drawn. Default: 0."),
     ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(help="Names to propose for new classes, one per line; hf: CLIP or SigLIP."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=0, help="Threads that prepare images. Default: 2.")
     ] = None,
@@ -115,6 +119,7 @@ def discover(
         "backbone": backbone,
         "effort": effort,
         "seed": seed,
+        "names": names,
         "workers": workers,
         "device": device,
     }

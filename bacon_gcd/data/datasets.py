@@ -1,4 +1,4 @@
-"""Datasets by name: the paper's four, the embedded demo set, and folder:PATH, any labelled folder.
+"""Datasets by name: the paper's four, some of ours, and folder:PATH, any labelled folder.
 
 Each says where its files are and what the paper fixes about it; `longtail.make_split` splits it.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from bacon_gcd.config import UserError
 from bacon_gcd.data.cifar import CifarFiles, find_cifar
 from bacon_gcd.data.entries import Entry, Quarantined, list_files
-from bacon_gcd.data.images import ImageTable, read_folder, table_of
+from bacon_gcd.data.images import ImageTable, read_folder, read_npz, table_of
 
 if TYPE_CHECKING:
     from bacon_gcd.data.split import Split
@@ -56,6 +56,25 @@ class ListFiles:
 
 
 @dataclass(frozen=True)
+class ArrayFiles:
+    """One .npz file with train_images, train_labels, test_images, test_labels, class_names."""
+
+    stem: str
+
+    @property
+    def wanted(self) -> str:
+        """What a person may put into the data folder."""
+        return f"put {self.stem}.npz there"
+
+    def load(self, root: Path) -> ImageTable | None:
+        """Every image; None where there is no file."""
+        for path in (root / f"{self.stem}.npz", root / f"{self.stem}-subset.npz"):
+            if path.is_file():
+                return read_npz(path)
+        return None
+
+
+@dataclass(frozen=True)
 class EmbeddedFiles:
     """Images inside the package, which come with their split."""
 
@@ -75,13 +94,29 @@ class EmbeddedFiles:
 
 
 @dataclass(frozen=True)
+class PlantedVectors:
+    """Clusters made from a seed; there are no images behind them."""
+
+    wanted: str = "it is made when it is asked for"
+
+    def load(self) -> ImageTable:
+        """Every row with its true class."""
+        from bacon_gcd.data import planted  # as for the embedded images: hardly anyone needs it
+
+        return planted.load()
+
+
+DatasetFiles = CifarFiles | ListFiles | ArrayFiles | EmbeddedFiles | PlantedVectors
+
+
+@dataclass(frozen=True)
 class Dataset:
     """What the paper and the authors' code fix about a dataset. BaCon App. C."""
 
     n_classes: int
     n_known: int
     """The first class ids are the known ones."""
-    files: CifarFiles | ListFiles | EmbeddedFiles
+    files: DatasetFiles
     profile: str
     n_max: int
     """Images of the largest class."""
@@ -148,6 +183,13 @@ DATASETS = {
         n_min=5,
         files=ListFiles("Places_LT_train.txt", "Places_LT_test.txt"),
     ),
+    "fashion-lt": Dataset(  # not of the paper: clothes, which ImageNet hardly has
+        n_classes=10,
+        n_known=5,
+        profile="exp",
+        n_max=1000,
+        files=ArrayFiles("fashion"),
+    ),
     "demo": Dataset(
         n_classes=10,
         n_known=5,
@@ -155,6 +197,14 @@ DATASETS = {
         n_max=420,
         learning_rate=None,
         files=EmbeddedFiles(),
+    ),
+    "planted": Dataset(
+        n_classes=10,
+        n_known=5,
+        profile="exp",
+        n_max=120,
+        learning_rate=None,
+        files=PlantedVectors(),
     ),
 }
 
@@ -186,10 +236,8 @@ def load_dataset(name: str, data: Path | None = None) -> ImageTable:
     return _checked(_find(name, dataset.files, root), name, dataset)
 
 
-def _find(
-    name: str, files: CifarFiles | ListFiles | EmbeddedFiles, root: Path | None
-) -> ImageTable:
-    if isinstance(files, EmbeddedFiles):
+def _find(name: str, files: DatasetFiles, root: Path | None) -> ImageTable:
+    if isinstance(files, EmbeddedFiles | PlantedVectors):
         return files.load()
     if root is None:
         raise MissingDataError(
@@ -197,6 +245,8 @@ def _find(
         )
     if isinstance(files, CifarFiles):
         table = find_cifar(files, root)
+    elif isinstance(files, ArrayFiles):
+        table = files.load(root)
     else:
         table = _find_lists(files, root / name) or _find_lists(files, root)
     if table is None:
@@ -299,7 +349,8 @@ def _read_list(path: Path) -> list[tuple[str, int]]:
             continue
         name, _, class_id = line.strip().rpartition(" ")
         inside = PurePosixPath(name)
-        if not name or not class_id.isdecimal() or inside.is_absolute() or ".." in inside.parts:
+        numbered = class_id.isdecimal() and len(class_id) < 10  # int() refuses thousands of digits
+        if not name or not numbered or inside.is_absolute() or ".." in inside.parts:
             raise UserError(f"{path}, line {number}: {line!r} is not 'relative/path class-id'")
         lines.append((name, int(class_id)))
     return lines

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted, probability_known, sort_by
 from bacon_gcd.classes.find import class_means, keep_one
-from bacon_gcd.classes.novelty import averaged, averaging
+from bacon_gcd.classes.neighbors import nearest
+from bacon_gcd.classes.novelty import averaged, number_of_neighbors
 from bacon_gcd.classes.reliability import matching_temperature
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import fit_space
@@ -40,21 +41,17 @@ class Clusters:
         return replace(self, centroids=self.centroids[index], scores=self.scores[:, index])
 
 
-def settle_under(
-    features: Tensor, left: Corrected, neighbors: IntArray, *, sure: float, seed: int
-) -> Clusters:
+def settle_under(features: Tensor, left: Corrected, *, sure: float, seed: int) -> Clusters:
     """Classes under the constraints, and as much confidence on average as was measured.
 
     They start as the person left them, and are sorted anew by the evidence, as `classes.find`
     does; so a class is still itself after the refit, also one that no image was confirmed of.
 
-    Args:
-        neighbors: (N, K) the most similar rows of each.
-        sure: expected accuracy of the images that no person has looked at.
+    sure: expected accuracy of the images that no person has looked at.
     """
     start = start_under(features, left, seed=seed)
     weights = np.where(left.certain, 1.0, RULES.unlabeled_weight)
-    scores, class_ids = evidence_under(features, left, start, weights, neighbors, seed=seed)
+    scores, class_ids = evidence_under(features, left, start, weights, seed=seed)
     means = class_means(features, class_ids, weights, len(start))
     empty = torch.from_numpy(np.bincount(class_ids, minlength=len(start)) == 0)
     centroids = torch.where(empty[:, None], start, means)  # an empty class stays where it was
@@ -69,13 +66,12 @@ def evidence_under(
     left: Corrected,
     centroids: Tensor,
     weights: FloatArray,
-    neighbors: IntArray,
     *,
     seed: int,
 ) -> tuple[Tensor, IntArray]:
     """(N, C) evidence of each class after the last round, and (N,) the class it gives."""
     space = fit_space(features, left.fixed, seed=seed)
-    near = averaging(neighbors)
+    near = nearest(space.directions, n_neighbors=number_of_neighbors(len(features)))
     free = left.fixed < 0
     free[left.barred[:, 0]] = False
     filled = np.bincount(left.class_ids[left.class_ids >= 0], minlength=len(centroids)) > 0
@@ -103,7 +99,6 @@ def start_under(features: Tensor, left: Corrected, *, seed: int) -> Tensor:
 
 
 def sort_under(
-    features: Tensor,
     left: Corrected,
     found: Clusters,
     neighbors: IntArray,
@@ -119,9 +114,7 @@ def sort_under(
     shares = found.scores.softmax(dim=1).numpy()
     images = sort_by(
         shares,
-        features,
         np.where(ruled, best_allowed(found.scores, left), -1),
-        found.centroids,
         neighbors,
         n_known=left.n_known,
         threshold=threshold,
@@ -133,7 +126,6 @@ def sort_under(
         images,
         confidence=np.where(left.certain, 1.0, sure),
         known_probability=np.where(left.certain, classes < left.n_known, known),
-        outlier=images.outlier & ~left.confirmed,
         suggested=np.where(left.labeled & ~left.confirmed, images.suggested, -1),
         probabilities=shares,
     )

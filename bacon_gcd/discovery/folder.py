@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from bacon_gcd.config import UserError, checked_as, read_toml
+from bacon_gcd.config import UserError, one_line, read_toml
 from bacon_gcd.data.array_files import read_npy
 from bacon_gcd.data.entries import extensions
 from bacon_gcd.data.images import TABLES, ImageTable, read_npz
@@ -301,9 +301,8 @@ def read_predictions(path: Path) -> tuple[Prediction, ...]:
         rows = tuple(_prediction(each) for each in cells)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; is this the folder of a discover run?") from None
-    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not the predictions of a run: {reason}") from None
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: not the predictions of a run: {one_line(error)}") from None
     names = {row.file_name for row in rows}
     if len(names) < len(rows):
         raise UserError(f"{path}: two rows have the same file_name")
@@ -319,20 +318,29 @@ def _prediction(cells: dict[str, Any]) -> Prediction:
     return Prediction(class_name=cells.pop("class"), neighbors=neighbors, **cells)
 
 
+@dataclass(frozen=True)
+class _StoredClasses:
+    """classes.json."""
+
+    classes: tuple[FoundClass, ...]
+    next_id: int | None = None
+    next_novel: int | None = None
+    """Of version 0.1, in place of `next_id`."""
+
+
 def read_classes(path: Path) -> tuple[tuple[FoundClass, ...], int]:
     """The classes of classes.json, and the first id that none of them has or had."""
     try:
-        stored = read_json(path)
-        classes = tuple(checked_as(list[FoundClass], stored["classes"], where="classes"))
-        if "next_id" in stored:
-            next_id = max([int(stored["next_id"]), *(each.id + 1 for each in classes)])
-        else:
-            classes, next_id = _from_version_0_1(classes, int(stored["next_novel"]))
+        stored: _StoredClasses = read_json(path, _StoredClasses, what="the classes of a run")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; is this the folder of a discover run?") from None
-    except (ValueError, KeyError, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not the classes of a run: {reason}") from None
+    classes = stored.classes
+    if stored.next_id is not None:
+        next_id = max([stored.next_id, *(each.id + 1 for each in classes)])
+    elif stored.next_novel is not None:
+        classes, next_id = _from_version_0_1(classes, stored.next_novel)
+    else:
+        raise UserError(f"{path}: not the classes of a run: it has no `next_id`")
     for what in ("id", "name"):
         if len({getattr(each, what) for each in classes}) < len(classes):
             raise UserError(f"{path}: two classes have the same {what}")

@@ -29,6 +29,7 @@ from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.forecast import forecast
 from bacon_gcd.discovery.learn import Samples
+from bacon_gcd.discovery.names import refuse_names
 from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Tell, effort_for
 from bacon_gcd.system.devices import Device, find_device
 from bacon_gcd.system.processes import agreed, refuse_differences
@@ -77,6 +78,7 @@ def read_inputs(
         tell(line)
     effort = effort_for(asked.effort, len(table))
     settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
+    refuse_names(asked.names, "vectors" if asked.features else pick_backbone(asked.backbone))
     if asked.features is not None:
         inputs = from_features(table, vectors_of(asked, tables), device=device)
         expected = forecast(table, inputs.backbone, effort, n_missing=0, workers=workers)

@@ -122,7 +122,7 @@ def learn(
         constraints=constraints,
         suspecting=near,
     )
-    answer = sort(frozen, allowed=allowed, similar=near)
+    answer = sort(frozen, allowed=allowed)
     number, n_classes = answer.number, answer.n_classes
     note = note or _nothing
     note(kind="classes", estimate=n_classes, interval=number.interval, **number.beside)

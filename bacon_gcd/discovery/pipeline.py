@@ -23,7 +23,8 @@ from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.folder import FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, read_inputs
 from bacon_gcd.discovery.learn import Learned, learn, short_plan
-from bacon_gcd.discovery.result import Discovery, Found
+from bacon_gcd.discovery.names import propose
+from bacon_gcd.discovery.result import Discovery, Found, with_sorter
 from bacon_gcd.discovery.settings import (
     AUTO,
     DEFAULT_EFFORT,
@@ -58,6 +59,7 @@ def discover(
     backbone: str = AUTO,
     effort: str = DEFAULT_EFFORT,
     seed: int = 0,
+    names: str | Path | None = None,
     workers: int = 2,
     device: Device = None,
     tell: Tell | None = None,
@@ -73,6 +75,8 @@ def discover(
             class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
         effort: quick (no training), normal or thorough.
+        names: a file of names, one per line, that may be proposed for new classes; for a backbone
+            that reads text too.
         device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
         tell: gets a line now and then about what is going on.
     """
@@ -85,6 +89,7 @@ def discover(
         backbone=backbone,
         effort=choose("effort", effort, EFFORTS),
         seed=seed,
+        names=None if names is None else str(Path(names).absolute()),
     )
     allowed, where = parse_classes(asked.classes), find_device(device)
     with one_draft(Path(out)) as draft:
@@ -93,7 +98,7 @@ def discover(
             refuse_impossible(allowed, asked.classes, inputs.labels, n_known=len(inputs.known))
         learned = learn_from(settings, inputs, allowed, draft / "log.jsonl", device=where)
         if is_first():
-            with alone():
+            with alone(), torch.device("cpu"):  # map, names and report are made there
                 write_run(draft, settings, found_in(learned, settings, inputs))
     wait_for_all()
     return Discovery(out)
@@ -169,7 +174,7 @@ def found_in(learned: Learned, settings: DiscoverSettings, inputs: Inputs) -> Fo
     left, near = answer.corrections, learned.frozen_neighbors
     shown = inputs if left is None else shown_inputs(inputs, left)
     classes = first_classes(inputs.known, answer.n_classes) if left is None else left.classes
-    return Found(
+    found = Found(
         inputs=shown,
         method=kept_method(learned.method, shown, answer),
         name=learned.name if left is None else CENTROID_METHOD,
@@ -183,7 +188,15 @@ def found_in(learned: Learned, settings: DiscoverSettings, inputs: Inputs) -> Fo
         duplicates=find_duplicates(inputs.table, learned.frozen, near),
         expected=answer.expected,
         certain=None if left is None else left.certain,
+        names=propose(
+            learned.frozen,
+            answer.images.class_ids,
+            classes,
+            backbone=settings.backbone,
+            words=settings.names,
+        ),
     )
+    return with_sorter(found, seed=settings.seed)
 
 
 def first_classes(known: tuple[str, ...], n_classes: int) -> tuple[FoundClass, ...]:

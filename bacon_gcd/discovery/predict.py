@@ -14,7 +14,10 @@ from bacon_gcd.model import load_model, tokens_for
 from bacon_gcd.system.devices import Device, find_device
 from bacon_gcd.system.processes import agreed
 
-COLUMNS = ("file_name", "class", "known", "confidence", "known_probability", "outlier")
+COLUMNS = (
+    *("file_name", "class", "known", "confidence", "known_probability"),
+    *("outlier", "outlier_score"),
+)
 
 
 def predict(
@@ -27,7 +30,8 @@ def predict(
 ) -> list[dict[str, Any]]:
     """One entry per image, with the values of COLUMNS.
 
-    `outlier` is None for a model that was stored without the radii of its classes.
+    `outlier_score` is None for a model that does not have it (of `bacon train`, or of an earlier
+    version), `outlier` for one that was stored without the radii of its classes, too.
 
     Args:
         run: of `bacon discover` or `bacon train`; corrections of the former are heeded.
@@ -48,6 +52,9 @@ def predict(
             "confidence": round(float(found.confidence[row]), 4),
             "known_probability": round(float(found.known_probability[row]), 4),
             "outlier": None if found.outlier is None else bool(found.outlier[row]),
+            "outlier_score": (
+                None if found.outlier_score is None else round(float(found.outlier_score[row]), 4)
+            ),
         }
         for row, name in enumerate(found.names)
     ]

@@ -24,7 +24,7 @@ from bacon_gcd.discovery.edits import edits_path, read_lines, undone_lines
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, images_of
 from bacon_gcd.discovery.pipeline import centroid_method
-from bacon_gcd.discovery.result import Discovery, Found
+from bacon_gcd.discovery.result import Discovery, Found, with_sorter
 from bacon_gcd.discovery.settings import (
     DiscoverSettings,
     checked_threshold,
@@ -70,7 +70,7 @@ def recut(
     with replacing_folder(Path(out)) as draft:
         shutil.copyfile(before.folder / "log.jsonl", draft / "log.jsonl")
         found = sort_again(before, settings, n_classes, next_id, move=threshold is not None)
-        write_run(draft, settings, found)
+        write_run(draft, settings, with_sorter(found, seed=settings.seed))
         if (said := Constraints.read(before.folder)) != Constraints():
             said.write(draft)
     return Discovery(out)
@@ -150,7 +150,7 @@ def cut_run(
         classes=cut_classes(before, cores, next_id),
         next_id=next_id + int((cores >= len(before.classes)).sum()),
         features=features,
-        images=sorted_as(class_ids, shares, features, inputs, centroids, neighbors),
+        images=sorted_as(class_ids, shares, inputs, neighbors),
         neighbors=neighbors,
         xy=np.array([[row.x, row.y] for row in before.rows], dtype=np.float32),
         duplicates=duplicates_of(before),
@@ -280,14 +280,12 @@ def cut_shares(
 def sorted_as(
     class_ids: IntArray,
     shares: npt.NDArray[np.float32],
-    features: Tensor,
     inputs: Inputs,
-    centroids: Tensor,
     neighbors: IntArray,
 ) -> Sorted:
     """Every image in the class it is told to be in, and as sure of it as its share is."""
     labels, n_known = inputs.labels, len(inputs.known)
-    found = sort_by(shares, features, labels, centroids, neighbors, n_known=n_known)
+    found = sort_by(shares, labels, neighbors, n_known=n_known)
     sure = shares[np.arange(len(labels)), class_ids].astype(np.float64)
     return dataclasses.replace(
         found,

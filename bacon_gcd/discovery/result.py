@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from torch import Tensor
 from bacon_gcd.classes.assign import Sorted
 from bacon_gcd.classes.count import ClassNumber
 from bacon_gcd.classes.reliability import Expected
+from bacon_gcd.classes.sorter import OUTLIER, Sorter, fit_sorter
 from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.discovery.duplicates import Duplicates
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.inputs import Inputs
+from bacon_gcd.discovery.names import Proposals
 from bacon_gcd.methods.base import Method
 from bacon_gcd.system.files import read_json
 from bacon_gcd.system.text import command
@@ -149,6 +151,10 @@ class Found:
     """(N,) rows that stay in their class in every cut; None: those with a label."""
     given: tuple[str, ...] | None = None
     """(N,) labels as they came, when classes have other names by now; "" = none."""
+    sorter: Sorter | None = None
+    """Sorts images to come, as the run sorted its own."""
+    names: Proposals = field(default_factory=dict)
+    """What new classes might be called."""
 
     @cached_property
     def class_names(self) -> list[str]:
@@ -165,3 +171,21 @@ class Found:
             dataclasses.replace(each, labeled=int(labeled[c]), count=float(sizes[c]))
             for c, each in enumerate(self.classes)
         ]
+
+
+def with_sorter(found: Found, *, seed: int) -> Found:
+    """With the sorter of its classes, and the outliers among its images by the same measure."""
+    images = found.images
+    certain = found.inputs.labels >= 0 if found.certain is None else found.certain
+    fitted = fit_sorter(
+        found.features,
+        images.class_ids,
+        np.where(certain, images.class_ids, -1),
+        found.neighbors,
+        n_classes=len(found.classes),
+        sure=None if certain.all() else float(images.confidence[~certain].mean()),
+        seed=seed,
+    )
+    outlier = (fitted.outlier_score >= OUTLIER) & ~certain
+    images = dataclasses.replace(images, outlier=outlier)
+    return dataclasses.replace(found, images=images, sorter=fitted.sorter)

@@ -33,6 +33,8 @@ class DiscoverSettings:
     """Side of the images as the backbone sees them, in pixels."""
     effort: str = DEFAULT_EFFORT
     seed: int = 0
+    names: str | None = None
+    """File of names that may be proposed for new classes."""
     views: int = 0
     epochs: int = 0
     recut: str | None = None

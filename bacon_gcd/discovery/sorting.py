@@ -13,7 +13,6 @@ from torch import Tensor
 from bacon_gcd.classes.assign import Sorted, sort_by
 from bacon_gcd.classes.count import ClassNumber, Range
 from bacon_gcd.classes.find import find_classes
-from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.reliability import Expected
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.discovery.constrained import settle_under, sort_under
@@ -49,9 +48,8 @@ def sort_features(
     allowed: Range | None,
     threshold: float | None,
     seed: int,
+    suspecting: IntArray,
     constraints: Corrected | None = None,
-    similar: IntArray | None = None,
-    suspecting: IntArray | None = None,
 ) -> Answer:
     """Count the classes, find where they are, and sort every image into one.
 
@@ -62,31 +60,24 @@ def sort_features(
         allowed: smallest and largest number of classes; equal ones are not counted.
         threshold: of the probability from which an image is known; None: the likeliest class.
         constraints: a person's corrections; known are then the classes that they call so.
-        similar: (N, K) the most similar images by these features; found here unless given.
-        suspecting: (N, K) similar images by which labels are suspected; the same unless given.
+        suspecting: (N, K) similar images by which labels are suspected.
     """
-    near = nearest(features, n_neighbors=RULES.neighbors) if similar is None else similar
     with torch.device("cpu"):  # small matrices and trees: classes are found on the CPU
-        found = find_classes(
-            features, labels, seed=seed, allowed=allowed, groups=groups, neighbors=near
-        )
-    suspecting = (near if suspecting is None else suspecting)[:, : RULES.suspecting]
+        found = find_classes(features, labels, seed=seed, allowed=allowed, groups=groups)
+    suspecting = suspecting[:, : RULES.suspecting]
     if constraints is not None:
         return _sort_under(
             features,
             found.number,
             found.expected,
             constraints,
-            near,
             suspecting,
             threshold=threshold,
             seed=seed,
         )
     images = sort_by(
         found.probabilities,
-        features,
         labels,
-        found.centroids,
         suspecting,
         n_known=int(labels.max(initial=-1)) + 1,
         threshold=threshold,
@@ -101,7 +92,6 @@ def _sort_under(
     number: ClassNumber,
     expected: Expected | None,
     asked: Corrected,
-    similar: IntArray,
     suspecting: IntArray,
     *,
     threshold: float | None,
@@ -112,10 +102,10 @@ def _sort_under(
     left = resized(asked, min(wanted, asked.most_classes))
     n_classes = len(left.classes)
     sure = expected.accuracy if expected else RULES.usual_accuracy
-    found = settle_under(features, left, similar, sure=sure, seed=seed)
-    images = sort_under(features, left, found, suspecting, threshold=threshold)
+    found = settle_under(features, left, sure=sure, seed=seed)
+    images = sort_under(left, found, suspecting, threshold=threshold)
     filled = np.bincount(images.class_ids, minlength=n_classes) > 0
     if not filled.all():  # the ids of classes that are gone are not used again
         left, found = left.only(filled), found.only(filled)
-        images = sort_under(features, left, found, suspecting, threshold=threshold)
+        images = sort_under(left, found, suspecting, threshold=threshold)
     return Answer(number, n_classes, found.centroids, found.temperature, expected, images, left)

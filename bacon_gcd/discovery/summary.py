@@ -170,6 +170,7 @@ def class_infos(found: Found) -> list[ClassInfo]:
                 precision=sure if each.known else None,
                 nearest_known=like,
                 second_choice=most_common(images.second_choice, inside, names),
+                suggested_names=found.names.get(each.id, ()),
             )
         )
     return infos

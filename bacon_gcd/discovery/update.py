@@ -24,7 +24,7 @@ from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.edited import Applied
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.inputs import Inputs
-from bacon_gcd.discovery.new_classes import with_labeled, with_unfit
+from bacon_gcd.discovery.new_classes import with_labeled, with_opened
 from bacon_gcd.discovery.pipeline import centroid_method
 from bacon_gcd.discovery.recut import duplicates_of, inputs_of
 from bacon_gcd.discovery.result import Discovery, Found
@@ -110,10 +110,10 @@ def grow(
     )
     new = model.features(tokens)
     own = torch.from_numpy(np.array(before.features))
-    classes = classes_of(before, applied, own, model)
+    classes = classes_of(before, applied, own, model, seed=settings.seed)
     names = class_names_of(table, applied)
     classes = with_labeled(classes, new, names)
-    classes = with_unfit(classes, new, names, table.contents, own, seed=settings.seed)
+    classes, opened = with_opened(classes, new, names, table.contents, seed=settings.seed)
     inputs = Inputs(
         join({"": old.table, key: table}),
         np.concatenate([classes.labels(applied.rows), classes.positions(names)]),
@@ -122,7 +122,7 @@ def grow(
         old.tuned,
         ReadyTokens(torch.cat([own, new]).numpy()),
     )
-    return grown(before, applied, model, classes, inputs, own, new)
+    return grown(before, applied, model, classes, inputs, own, new, opened)
 
 
 def class_names_of(table: ImageTable, applied: Applied) -> list[str]:
@@ -148,8 +148,14 @@ def grown(
     inputs: Inputs,
     own: Tensor,
     new: Tensor,
+    opened: IntArray,
 ) -> Found:
-    """Everything that the folder of the grown run holds. own, new: (N, D), (n, D) features."""
+    """Everything that the folder of the grown run holds.
+
+    Args:
+        own, new: (N, D), (n, D) features.
+        opened: (n,) the class that a new image opened, -1 = none.
+    """
     features = torch.cat([own, new])
     neighbors = nearest(features)
     method = centroid_method(model.method, inputs, len(classes.found))
@@ -163,7 +169,7 @@ def grown(
         classes=classes.found,
         next_id=classes.next_id,
         features=features,
-        images=sorted_rows(applied, classes, inputs.labels, new, neighbors),
+        images=sorted_rows(applied, classes, inputs.labels, new, neighbors, opened),
         neighbors=neighbors,
         xy=map_positions(before, own, new),
         duplicates=find_duplicates(
@@ -171,15 +177,21 @@ def grown(
         ),
         given=(*(row.label for row in before.rows), *added),
         certain=(inputs.labels >= 0) | np.isin(table.ids, list(applied.constraints.confirmed)),
+        sorter=classes.sorter,
     )
 
 
 def sorted_rows(
-    applied: Applied, classes: Classes, labels: IntArray, new: Tensor, neighbors: IntArray
+    applied: Applied,
+    classes: Classes,
+    labels: IntArray,
+    new: Tensor,
+    neighbors: IntArray,
+    opened: IntArray,
 ) -> Sorted:
-    """The run's rows as they are, and the new ones by their label or the nearest centroid."""
+    """The run's rows as they are, and the new ones by their label or the evidence."""
     rows, n_new = applied.rows, len(new)
-    arrived = classes.sort(new, labels[-n_new:])
+    arrived = classes.sort(new, labels[-n_new:], opened)
     class_ids = np.concatenate(
         [classes.positions([row.class_name for row in rows]), arrived.class_ids]
     )
@@ -190,7 +202,6 @@ def sorted_rows(
         np.concatenate([[row.known_probability for row in rows], arrived.known_probability]),
         np.concatenate([[row.outlier for row in rows], arrived.outlier]),
         np.concatenate([suggested, suspects(labels, class_ids, neighbors)[-n_new:]]),
-        classes.limits,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from bacon_gcd.classes.tree import ClassTree, grow_tree
 from bacon_gcd.config import to_toml
 from bacon_gcd.discovery.folder import Prediction, write_matrix, write_predictions
+from bacon_gcd.discovery.names import write_names
 from bacon_gcd.discovery.result import Found
 from bacon_gcd.discovery.settings import DiscoverSettings
 from bacon_gcd.discovery.summary import expected_note, notes, write_page
@@ -34,6 +35,7 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
     tree = found.tree or tree_of(found, seed=settings.seed)
     write_json(folder / "tree.json", tree.as_dict())
     write_atomic(folder / "edits.jsonl", b"")
+    write_names(folder, found.names)
     if found.expected is not None:
         write_json(folder / "expected.json", dataclasses.asdict(found.expected))
     told = [*notes(settings, found), *expected_note(found.expected)]
@@ -50,7 +52,7 @@ def write_model(folder: Path, settings: DiscoverSettings, found: Found, notes: l
         settings=dataclasses.asdict(found.method.settings),
         backbone=describe_backbone(found.inputs.backbone, tuned=found.inputs.tuned),
         class_names=found.class_names,
-        radii=found.images.radii,
+        sorter=found.sorter,
         threshold=settings.threshold,
         card="\n\n".join([f"# {found.name}, found by bacon discover", *notes]) + "\n",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from torch import Tensor
@@ -19,11 +19,21 @@ COMMON = Recipe()
 
 
 @dataclass(frozen=True)
+class OnDataset:
+    """What a method's paper takes otherwise on one dataset."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Preset:
     """A named, frozen way to run a method: its settings, and how it is optimized."""
 
     settings: MethodSettings
     recipe: Recipe = COMMON
+    on: Mapping[str, OnDataset] = field(default_factory=dict)
+    """Dataset -> what is taken otherwise there."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +77,40 @@ METHODS: dict[str, Entry] = {
     ),
     "simgcd": Entry(
         simgcd.SimGCD,
-        {"adapted": Preset(simgcd.ADAPTED), "native": Preset(simgcd.ADAPTED, simgcd.NATIVE)},
+        {
+            "adapted": Preset(simgcd.ADAPTED),
+            "native": Preset(
+                simgcd.ADAPTED,
+                simgcd.NATIVE,
+                on={"cifar100-lt": OnDataset(settings=simgcd.NATIVE_CIFAR100)},
+            ),
+        },
         "GCD's contrasts and a cosine classifier that teaches itself under a uniform prior",
         "Wen et al., ICCV 2023, arXiv 2211.11727",
     ),
     "orca": Entry(
         orca.ORCA,
-        {"adapted": Preset(orca.ADAPTED), "native": Preset(orca.ADAPTED, orca.NATIVE)},
+        {
+            "adapted": Preset(orca.ADAPTED),
+            "native": Preset(
+                orca.ADAPTED,
+                orca.NATIVE,
+                on={"imagenet100-lt": OnDataset(recipe=orca.NATIVE_IMAGENET)},
+            ),
+        },
         "nearest images agree; known classes are slowed by a margin while predictions are unsure",
         "Cao et al., ICLR 2022, arXiv 2102.03526",
     ),
     "opencon": Entry(
         opencon.OpenCon,
-        {"adapted": Preset(opencon.ADAPTED), "native": Preset(opencon.ADAPTED, opencon.NATIVE)},
+        {
+            "adapted": Preset(opencon.ADAPTED),
+            "native": Preset(
+                opencon.ADAPTED,
+                opencon.NATIVE,
+                on={"imagenet100-lt": OnDataset(*opencon.NATIVE_IMAGENET)},
+            ),
+        },
         "three contrasts under pseudo-labels from moving prototypes",
         "Sun and Li, TMLR 2022, arXiv 2208.02764",
     ),
@@ -123,6 +154,11 @@ def preset_of(name: str, preset: str | None = None) -> str:
     """The preset's own name, or that of the method's first one."""
     presets = METHODS[choose("method", name, METHODS)].presets
     return next(iter(presets)) if preset is None else choose(f"preset of {name}", preset, presets)
+
+
+def on_dataset(name: str, preset: str | None, dataset: str) -> OnDataset:
+    """What a preset takes otherwise on a dataset; nothing on most."""
+    return METHODS[name].presets[preset_of(name, preset)].on.get(dataset, OnDataset())
 
 
 def recipe_for(name: str, *, preset: str | None = None, changes: Mapping[str, Any]) -> Recipe:

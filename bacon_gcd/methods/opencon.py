@@ -25,6 +25,9 @@ NATIVE = Recipe(
     sampler="proportional",
 )
 
+# Settings and recipe that the authors take otherwise on ImageNet-100.
+NATIVE_IMAGENET = ({"unlabeled_temperature": 0.6}, {"learning_rate": 0.01})
+
 
 @dataclass(frozen=True)
 class OpenConSettings(MethodSettings):

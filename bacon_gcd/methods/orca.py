@@ -22,6 +22,8 @@ NATIVE = Recipe(
     sampler="proportional",
 )
 
+NATIVE_IMAGENET = {"weight_decay": 1e-4, "epochs": 90, "milestones": (1 / 3, 2 / 3)}
+
 
 @dataclass(frozen=True)
 class ORCASettings(MethodSettings):

@@ -2,7 +2,8 @@
 import { badge, find, make } from "./dom.js";
 import { feedWaiting } from "./queue.js";
 
-export function ask({ title, value = "", classes = [], anyName = false, number = false }) {
+// proposed: [name, confidence] that may be chosen instead of typing one.
+export function ask({ title, value = "", classes = [], anyName = false, number = false, proposed = [] }) {
   const dialog = find("#ask"), text = find("#ask-text"), list = find("#ask-list");
   find("#ask-title").textContent = title;
   text.inputMode = number ? "numeric" : "text";
@@ -22,7 +23,9 @@ export function ask({ title, value = "", classes = [], anyName = false, number =
       const options = found.map((each) => option(each.name, each.id, badge(each)));
       if (classes.length && anyName && typed && !found.some(same))
         options.push(option(`New class “${text.value.trim()}”`, text.value.trim()));
-      if (typed) options[0]?.classList.add("first"); // what Enter takes
+      for (const [name, sure] of proposed)
+        options.push(option(name, name, make("span", { className: "quiet", textContent: ` proposed, ${Math.round(100 * sure)} %` })));
+      if (typed && classes.length) options[0]?.classList.add("first"); // what Enter takes
       list.replaceChildren(...options);
     };
     const accept = () => {

@@ -116,7 +116,7 @@ const actions = {
   async rename() {
     const each = model.classes.get(ui.view);
     if (!each) return;
-    const to = await ask({ title: `Rename ${each.name}`, value: each.raw });
+    const to = await ask({ title: `Rename ${each.name}`, value: each.raw, proposed: each.proposed });
     if (to !== null) await edit({ kind: "rename", class: each.id, to });
   },
   async merge() {

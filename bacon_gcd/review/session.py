@@ -17,6 +17,7 @@ from bacon_gcd.discovery.apply import edited_run, replay
 from bacon_gcd.discovery.edited import Changed, EditedRun
 from bacon_gcd.discovery.edits import Edit, EditLog, edits_path
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
+from bacon_gcd.discovery.names import read_names
 from bacon_gcd.review.asked import (
     class_name,
     describe,
@@ -40,6 +41,7 @@ class Session:
 
     def __init__(self, folder: str | Path) -> None:
         self.run = DiscoverRun.load(folder)
+        self.proposals = read_names(self.run.folder)
         self.log = EditLog(edits_path(self.run.folder))
         self.lock = RLock()
         self.key = secrets.token_hex(4)
@@ -141,7 +143,15 @@ class Session:
             "known": each.known,
             "count": len(self.edited.members[each.id]),
             "position": self.edited.position(each.id),
+            "proposed": self._proposed(each),
         }
+
+    def _proposed(self, each: FoundClass) -> list[list[Any]]:
+        """Names that a model proposes for a new class nobody has named, with their confidence."""
+        first = next((c.name for c in self.run.classes if c.id == each.id), None)
+        if each.known or each.name != first:
+            return []
+        return [[name, round(sure, 2)] for name, sure in self.proposals.get(each.id, ())]
 
     def names(self, images: object) -> list[str]:
         """File names of some images."""

@@ -99,7 +99,8 @@ def sync_folder(folder: Path) -> None:
     except OSError:
         return
     try:
-        os.fsync(handle)
+        with naming(folder):
+            os.fsync(handle)
     finally:
         os.close(handle)
 

@@ -146,7 +146,8 @@ class Trainer:
                 if self.stopping and self.position.step < len(every):
                     return
         steps = max(self.position.step, 1)
-        means = {name: total / steps for name, total in self.position.sums.items()}
+        # By name: the order of the first step is not in a checkpoint, and it decides their sum.
+        means = {name: total / steps for name, total in sorted(self.position.sums.items())}
         self.position = Position(epoch + 1)
         self.recorder.after_epoch(self, means, time.monotonic() - start)
 

@@ -11,15 +11,17 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
-from bacon_gcd.backbone.bank import Bank, FreshTokens, ReadyTokens, build_bank
+from bacon_gcd.backbone.bank import LOCK, Bank, FreshTokens, ReadyTokens, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.embed import embed
+from bacon_gcd.backbone.rendering import PIECE
 from bacon_gcd.backbone.sources import occurrences, pick_views
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
@@ -127,6 +129,15 @@ def test_a_complete_bank_is_opened_without_computing_anything(tmp_path):
     again = build(tmp_path, backbone=backbone)
     assert (first.n_computed, again.n_computed, backbone.n_images) == (4 * N, 0, 0)
     assert torch.equal(first.test(np.arange(N)), again.test(np.arange(N)))
+
+
+def test_a_complete_bank_is_read_while_another_process_holds_its_lock(tmp_path):
+    first = build(tmp_path)
+    before = sorted(path.name for path in first.folder.iterdir())
+    with FileLock(first.folder / LOCK):
+        again = build(tmp_path)
+    assert torch.equal(again.test([0, 1]), first.test([0, 1]))
+    assert sorted(path.name for path in first.folder.iterdir()) == before
 
 
 def test_more_views_are_added_to_those_that_are_there(tmp_path):
@@ -471,25 +482,25 @@ def test_sources_hand_out_tokens_on_the_device_they_were_given(tmp_path):
 
 
 def test_views_are_made_while_the_trunk_is_busy(tmp_path, monkeypatch):
-    table, busy = tiny_table(200), threading.Event()
-    overlaps = []
+    table = tiny_table(3 * PIECE)
+    busy, opened, waited = threading.Event(), threading.Event(), []
     real = type(table).checked_image
 
     def watched(self, row):
-        overlaps.append(busy.is_set())
-        time.sleep(0.001)
+        if row >= PIECE and busy.wait(20):
+            opened.set()
         return real(self, row)
 
     class Slow(TinyBackbone):
         def trunk(self, images):
-            busy.set()
-            time.sleep(0.02)
-            busy.clear()
+            if not waited:  # the first piece is done when an image of another one is opened
+                busy.set()
+                waited.append(opened.wait(20))
             return super().trunk(images)
 
     monkeypatch.setattr(type(table), "checked_image", watched)
-    build_bank(table, np.arange(200), Slow(), n_views=1, folder=tmp_path, workers=1)
-    assert np.mean(overlaps) > 0.2
+    build_bank(table, np.arange(len(table)), Slow(), n_views=1, folder=tmp_path, workers=1)
+    assert waited == [True]
 
 
 def test_tokens_too_large_for_half_precision_are_refused(tmp_path):

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -25,9 +24,15 @@ QUICK = ["--dataset", "demo", "--image-size", "64", "--views", "2", "--epochs", 
 QUICK += ["--batch-size", "256", "--learning-rate", "0.02", "--set", "projector_width=32"]
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """One for all tests: the demo images are embedded once."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def small(monkeypatch, tmp_path):
-    monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
+def small(monkeypatch, tmp_path, cache):
+    monkeypatch.setenv("BACON_CACHE", str(cache))
     use_small_backbone(monkeypatch)
     return tmp_path
 
@@ -169,9 +174,8 @@ def test_a_killed_run_continues_to_the_same_end(small, how):
     quick = [*QUICK, "--evaluate-every", "1"]
     whole = bacon("train", *quick, "-o", small / "whole", "--json")
     assert whole.exit_code == 0, whole.output
-    environment = os.environ | {"BACON_CACHE": str(small / "cache")}
     words = ["train", *quick, "-o", str(small / "cut"), "--save-seconds", "0"]
-    child = subprocess.Popen([sys.executable, "-c", CHILD, *words], env=environment)
+    child = subprocess.Popen([sys.executable, "-c", CHILD, *words])
     wait_for(lambda: len(list((small / "cut/checkpoints").glob("step-*"))) > 0)
     child.send_signal(how)
     code = child.wait(timeout=120)

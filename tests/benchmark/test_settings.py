@@ -1,3 +1,4 @@
+import dataclasses
 import inspect
 from dataclasses import fields
 
@@ -59,3 +60,35 @@ def test_the_released_preset_has_the_learning_rate_of_the_dataset():
     other = resolve(RunSettings(dataset="cifar10-lt", preset="paper"), changes={}, recipe={})
     assert given.recipe.learning_rate == 0.5
     assert known.recipe.learning_rate != other.recipe.learning_rate == Recipe().learning_rate
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method", "values"),
+    [
+        ("cifar100-lt", "simgcd", {"settings.entropy_weight": 4.0}),
+        ("cifar10-lt", "simgcd", {"settings.entropy_weight": 1.0}),
+        (
+            "imagenet100-lt",
+            "orca",
+            {"recipe.epochs": 90, "recipe.weight_decay": 1e-4, "recipe.milestones": [1 / 3, 2 / 3]},
+        ),
+        ("cifar100-lt", "orca", {"recipe.epochs": 200, "recipe.weight_decay": 5e-4}),
+        (
+            "imagenet100-lt",
+            "opencon",
+            {"recipe.learning_rate": 0.01, "settings.unlabeled_temperature": 0.6},
+        ),
+    ],
+)
+def test_native_presets_follow_their_papers_on_each_dataset(dataset, method, values):
+    asked = RunSettings(dataset=dataset, method=method, preset="native")
+    found = resolve(asked, changes={}, recipe={}).flat()
+    assert {name: found[name] for name in values} == values
+    adapted = resolve(dataclasses.replace(asked, preset="adapted"), changes={}, recipe={}).flat()
+    assert adapted["recipe.epochs"] == 200
+
+
+def test_a_value_that_is_given_beats_that_of_the_dataset():
+    asked = RunSettings(dataset="cifar100-lt", method="simgcd", preset="native")
+    found = resolve(asked, changes={"entropy_weight": 2.0}, recipe={}).flat()
+    assert found["settings.entropy_weight"] == 2.0

@@ -5,32 +5,21 @@ import pytest
 import torch
 
 from bacon_gcd.classes.assign import (
-    by_size,
     choose_side,
     class_radii,
     fits_nowhere,
     radii,
-    sort_images,
+    sort_by,
     suspects,
 )
 
 
-def test_novel_centroids_are_ordered_by_the_size_they_get():
-    features = torch.eye(3)[[0, 1, 1, 2, 2, 2]]
-    labels = np.array([0, -1, -1, -1, -1, -1])
-    ordered = by_size(features, labels, 5 * torch.eye(3), n_known=1)
-    torch.testing.assert_close(ordered, torch.eye(3)[[0, 2, 1]])
-
-
 def test_labeled_rows_never_leave_their_class():
-    features = torch.eye(2)[[0, 0, 1, 1]]
+    shares = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.1, 0.9]])
     labels = np.array([1, -1, -1, 1])
-    found = sort_images(
-        features, labels, torch.eye(2), np.array([[1], [0], [3], [2]]), temperature=0.1
-    )
+    found = sort_by(shares, labels, np.array([[1], [0], [3], [2]]), n_known=2)
     np.testing.assert_array_equal(found.class_ids, [1, 0, 1, 1])
-    np.testing.assert_array_equal(found.confidence[[0, 3]], 1)
-    assert found.confidence[1] == np.float64(torch.tensor([10.0, 0.0]).softmax(0)[0])
+    np.testing.assert_array_equal(found.confidence, [1, 0.8, 0.7, 1])
 
 
 def test_a_row_far_from_its_centroid_is_an_outlier():
@@ -85,26 +74,14 @@ def test_no_rows_have_no_classes():
     assert choose_side(np.empty((0, 3)), 2, 0.5).shape == (0,)
 
 
-def test_a_threshold_moves_unlabeled_rows_only_and_makes_no_outliers():
-    features = torch.nn.functional.normalize(torch.tensor([[1.0, 0], [1, 0.9], [0, 1]]), dim=1)
-    labels = np.array([0, -1, -1])
-    sides = {
-        t: sort_images(
-            features,
-            labels,
-            torch.eye(2),
-            np.array([[1], [0], [1]]),
-            temperature=0.1,
-            n_known=1,
-            threshold=t,
-        )
-        for t in (None, 1.0)
-    }
+def test_a_threshold_moves_unlabeled_rows_only():
+    shares = np.array([[0.9, 0.1], [0.6, 0.4], [0.1, 0.9]])
+    labels, near = np.array([0, -1, -1]), np.array([[1], [0], [1]])
+    sides = {t: sort_by(shares, labels, near, n_known=1, threshold=t) for t in (None, 1.0)}
     assert sides[None].class_ids.tolist() == [0, 0, 1]
     assert sides[1.0].class_ids.tolist() == [0, 1, 1]
     assert sides[1.0].confidence[1] == pytest.approx(1 - sides[None].confidence[1])
     assert sides[None].known_probability[0] == 1
-    np.testing.assert_array_equal(sides[None].outlier, sides[1.0].outlier)
 
 
 def test_a_row_outside_the_radius_of_its_nearest_class_fits_nowhere():
@@ -113,10 +90,9 @@ def test_a_row_outside_the_radius_of_its_nearest_class_fits_nowhere():
     assert fits_nowhere(rows, 7 * torch.eye(2), limits).tolist() == [False, True, True]
 
 
-def test_class_radii_are_those_that_sorting_used():
-    rows = torch.nn.functional.normalize(
-        torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), dim=1
-    )
-    labels = np.repeat([0, -1], [5, 35])
-    found = sort_images(rows, labels, torch.eye(3), np.zeros((40, 1), dtype=int), temperature=0.1)
-    np.testing.assert_array_equal(found.radii, class_radii(rows, labels, 3 * torch.eye(3)))
+def test_labeled_rows_count_in_the_radius_of_their_own_class():
+    rows = torch.eye(2)[[0] * 20 + [1] * 20]
+    apart = class_radii(rows, np.full(40, -1), 3 * torch.eye(2))
+    labels = np.repeat([-1, 0, -1], [20, 20, 0])
+    mixed = class_radii(rows, labels, 3 * torch.eye(2))
+    assert apart[0] < 0.01 < mixed[0]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from bacon_gcd.classes import count
 from bacon_gcd.classes.count import (
     by_evidence,
     by_heights,
@@ -31,7 +32,7 @@ def test_planted_new_classes_are_counted(n_new):
     rows, ids = planted(8 + n_new)
     space = ClassSpace(rows * 10, torch.full((rows.shape[1],), 20.0))
     new = ids >= 8
-    found, ways = count_new(space, np.minimum(ids, 7), new, n_known=8, seed=0)
+    found, ways = count_new(space, rows, np.minimum(ids, 7), new, n_known=8, seed=0)
     assert ways["heights"] == ways["pairs"] == n_new
     assert found == pytest.approx(n_new, rel=0.4)
 
@@ -50,10 +51,31 @@ def test_evidence_alone_counts_clear_classes():
     assert by_evidence(space, ids >= 0, merges(rows, seed=0)) == 6
 
 
+@pytest.mark.parametrize(("n_known", "share"), [(7, 1 / 2), (14, 8 / 9)])
+def test_the_evidence_counts_less_the_more_classes_are_known(n_known, share, monkeypatch):
+    monkeypatch.setattr(count, "by_heights", lambda *args, **named: 4.0)
+    monkeypatch.setattr(count, "by_pairs", lambda *args, **named: 4.0)
+    monkeypatch.setattr(count, "by_evidence", lambda *args, **named: 16.0)
+    rows, ids = planted(3)
+    space = ClassSpace(rows, torch.ones(rows.shape[1]))
+    found, _ = count_new(space, rows, ids, ids >= 0, n_known=n_known, seed=0)
+    assert np.log(found) == pytest.approx(share * np.log(4) + (1 - share) * np.log(16))
+
+
+def test_average_linkage_leaves_a_small_class_its_own_cluster():
+    rng = np.random.default_rng(0)
+    middles = unit(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.3, 0.9, 0.3]]))
+    ids = np.repeat([0, 1, 2], [300, 300, 12])
+    spread = torch.from_numpy(rng.normal(size=(len(ids), 3))).float() * 0.03
+    tree = merges(unit(middles[torch.from_numpy(ids)] + spread), seed=0, linkage_by="average")
+    found = tree.cut(3)
+    assert {tuple(np.unique(found[ids == c])) for c in range(3)} == {(0,), (1,), (2,)}
+
+
 def test_no_new_image_is_no_new_class():
     rows, ids = planted(3)
     space = ClassSpace(rows, torch.ones(rows.shape[1]))
-    assert count_new(space, ids, ids < 0, n_known=3, seed=0)[0] == 0.0
+    assert count_new(space, rows, ids, ids < 0, n_known=3, seed=0)[0] == 0.0
 
 
 def test_pair_score_is_one_only_for_the_classes_themselves():

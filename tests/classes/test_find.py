@@ -4,17 +4,17 @@ import torch
 
 from bacon_gcd.classes.count import ClassNumber
 from bacon_gcd.classes.find import (
-    View,
     find_classes,
     fragment_edge,
+    fragments,
     grouped_right,
     keep_one,
     new_rows,
+    view_of,
     without_fragments,
 )
-from bacon_gcd.classes.neighbors import nearest
-from bacon_gcd.classes.rules import RULES, Rules
-from bacon_gcd.classes.space import fit_space
+from bacon_gcd.classes.rules import Rules
+from bacon_gcd.classes.space import reduced
 from bacon_gcd.cluster import unit
 
 
@@ -151,14 +151,44 @@ def test_the_edge_lies_between_known_and_new_scores_below_the_threshold():
 def test_a_group_just_below_the_threshold_is_a_fragment_of_a_known_class():
     features, ids = planted(6)
     labels = some_labels(ids, 4, 5)
-    view = View(fit_space(features, labels, seed=0), nearest(features), 0, RULES)
+    view = view_of(reduced(features, labels, seed=0), labels, seed=0)
     score = np.where(ids == 4, -1.0, np.where(ids == 5, -30.0, 10.0))
     number = ClassNumber(6, (5, 9), {"heights": 6})
-    found, moved = without_fragments(view, labels, score, 0.0, -10.0, number)
+    known, new = np.array([5.0, -1.0]), np.array([-30.0])  # half of the known images are missed
+    found, moved = without_fragments(view, labels, score, 0.0, known, new, number)
     assert (found.estimate, found.interval) == (5, (5, 9))
     assert (moved[ids == 4] == 0.0).all()
     assert (moved[ids == 5] == -30.0).all()
     assert (score[ids == 4] == -1.0).all()
+
+
+def test_no_more_images_return_than_known_ones_are_missed():
+    features, ids = planted(6)
+    labels = some_labels(ids, 4, 5)
+    view = view_of(reduced(features, labels, seed=0), labels, seed=0)
+    score = np.where(ids == 4, -1.0, np.where(ids == 5, -30.0, 10.0))
+    number = ClassNumber(6, (5, 9), {"heights": 6})
+    known, new = np.array([5.0] * 99 + [-1.0]), np.array([-30.0])  # one in a hundred is missed
+    found, moved = without_fragments(view, labels, score, 0.0, known, new, number)
+    assert found == number
+    assert np.array_equal(moved, score)
+
+
+def test_fragments_are_the_highest_groups_above_the_edge():
+    groups, scores = np.array([0, 0, 1, 1, 2, 3]), np.array([-2.0, -2.0, -1.0, -1.0, -1.5, -9.0])
+    assert fragments(groups, scores, 4, edge=-3.0, most=3).tolist() == [False, True, True, False]
+    assert fragments(groups, scores, 4, edge=-1.2, most=9).tolist() == [False, True, False, False]
+    assert not fragments(groups, scores, 4, edge=-3.0, most=0).any()
+
+
+def test_points_for_grouping_lie_between_an_image_and_its_neighbors():
+    features, ids = planted(4)
+    labels = some_labels(ids, 2, 5)
+    view = view_of(reduced(features, labels, seed=0), labels, seed=0)
+    near = view.space.directions[torch.from_numpy(view.neighbors[0])].mean(dim=0)
+    torch.testing.assert_close(
+        view.points[0], unit((view.space.directions[:1] + near) / 2)[0], atol=1e-5, rtol=1e-5
+    )
 
 
 def test_grouped_right_matches_groups_one_to_one():

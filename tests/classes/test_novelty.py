@@ -2,8 +2,18 @@ import numpy as np
 import pytest
 import torch
 
-from bacon_gcd.classes.novelty import any_known, averaged, folds, known_evidence, threshold
-from bacon_gcd.classes.space import ClassSpace
+from bacon_gcd.classes.novelty import (
+    any_known,
+    averaged,
+    fold_scores,
+    folds,
+    known_evidence,
+    number_of_neighbors,
+    threshold,
+)
+from bacon_gcd.classes.rules import Rules
+from bacon_gcd.classes.space import ClassSpace, reduced
+from bacon_gcd.cluster import unit
 
 
 def labels_of(*counts, unlabeled=5):
@@ -58,6 +68,36 @@ def test_averaged_is_the_mean_of_a_row_and_its_neighbors():
     found = averaged(values, near)
     torch.testing.assert_close(found[0], (values[0] + values[1] + values[2]) / 3)
     torch.testing.assert_close(found[2], (values[2] + values[3] + values[0]) / 3)
+
+
+def test_averaged_can_weigh_the_row_itself_more():
+    values = torch.tensor([[0.0], [3.0], [9.0]])
+    near = np.array([[1, 2], [0, 2], [0, 1]])
+    assert averaged(values, near, own=0.5)[:, 0].tolist() == pytest.approx([3.0, 3.75, 5.25])
+
+
+def test_hidden_images_are_scored_as_if_their_labels_had_never_been_there():
+    """Noise with labels: no class is in it, so hidden images must look like those of others."""
+    rng = np.random.default_rng(0)
+    features = unit(torch.from_numpy(rng.normal(size=(240, 64))).float())
+    labels = np.where(np.arange(240) < 60, np.arange(240) % 12, -1)
+    rows = reduced(features, labels, seed=0)
+    known, new = fold_scores(rows, labels, n_neighbors=10, seed=0)
+    told_apart = (known[:, None] > new).mean() + (known[:, None] == new).mean() / 2
+    assert told_apart == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_fold_scores_a_limited_number_of_images():
+    rng = np.random.default_rng(0)
+    features = unit(torch.from_numpy(rng.normal(size=(200, 16))).float())
+    labels = np.where(np.arange(200) < 120, np.arange(200) % 4, -1)
+    rows = reduced(features, labels, seed=0, rules=Rules(folds=2, most_hidden=7))
+    known, new = fold_scores(rows, labels, n_neighbors=5, seed=0)
+    assert len(known) == len(new) == 14
+
+
+def test_few_images_are_averaged_with_fewer_neighbors():
+    assert [number_of_neighbors(n) for n in (5, 100, 10_000)] == [1, 5, 10]
 
 
 def test_any_of_equal_classes_is_as_likely_as_each():

@@ -7,7 +7,8 @@ from bacon_gcd.classes.space import (
     ClassSpace,
     centered,
     fit_space,
-    principal,
+    principal_axes,
+    reduced,
     scatter,
     within_classes,
 )
@@ -75,15 +76,16 @@ def planted(seed=0, n_classes=8, each=60, d=6):
 def test_within_classes_is_the_covariance_around_class_means_when_labels_abound():
     rows, ids = planted()
     rules = RULES.__class__(isotropic=0.0, shape_labels=0.0)
-    found = within_classes(rows, ids, ids, rules)
+    found = within_classes(rows, ids, np.eye(rows.shape[1]), rules)
     assert np.diag(found) == pytest.approx([1, 1, 1, 1, 1, 100], rel=0.3)
 
 
 def test_without_labels_the_parts_give_the_shape_and_twice_their_size():
     rows, ids = planted()
     rules = RULES.__class__(isotropic=0.0)
-    found = within_classes(rows, np.full(len(rows), -1), ids, rules)
-    assert found == pytest.approx(2 * scatter(rows, ids) / len(rows))
+    of_parts = scatter(rows, ids) / len(rows)
+    found = within_classes(rows[:0], ids[:0], of_parts, rules)
+    assert found == pytest.approx(2 * of_parts)
 
 
 def test_scatter_is_the_sum_of_squares_around_group_means():
@@ -100,13 +102,49 @@ def test_in_the_space_the_covariance_within_classes_is_one():
     assert np.abs(found - np.diag(np.diag(found))).max() < 0.25
 
 
+def test_a_space_of_other_labels_is_that_of_a_new_start():
+    rows, ids = planted(each=20)
+    features = unit(torch.from_numpy(rows).float())
+    once = reduced(features, np.full(len(ids), -1), seed=0)
+    for visible in (ids, np.where(ids < 3, ids, -1)):
+        again = reduced(features, np.full(len(ids), -1), seed=0).space(visible)
+        torch.testing.assert_close(once.space(visible).rows, again.rows)
+    few, many = once.space(np.where(ids < 3, ids, -1)), once.space(ids)
+    assert not torch.allclose(few.between, many.between)
+
+
+def test_some_rows_keep_the_covariances_of_all():
+    rows, ids = planted(each=20)
+    whole = reduced(unit(torch.from_numpy(rows).float()), ids, seed=0)
+    chosen = np.arange(0, len(ids), 3)
+    part = whole.some(chosen)
+    torch.testing.assert_close(part.rows, whole.rows[torch.from_numpy(chosen)])
+    assert part.total is whole.total
+
+
 def test_principal_axes_keep_distances_and_drop_what_does_not_vary():
     rng = np.random.default_rng(0)
     flat = torch.from_numpy(rng.normal(size=(50, 3)) @ rng.normal(size=(3, 10))).float()
-    found = principal(flat, 128)
+    shift, axes = principal_axes(flat, 128)
+    found = (flat - shift) @ axes
     assert found.shape == (50, 3)
     products = (flat - flat.mean(dim=0)) @ (flat - flat.mean(dim=0)).T
     torch.testing.assert_close(found @ found.T, products, atol=1e-3, rtol=1e-3)
+
+
+def test_the_projection_puts_the_same_image_on_its_own_row_and_takes_new_ones():
+    rows, ids = planted(each=20)
+    features = unit(torch.from_numpy(rows).float())
+    space = fit_space(features, ids, seed=0)
+    torch.testing.assert_close(space.projection(features), space.rows, atol=1e-3, rtol=1e-3)
+    away = space.projection(unit(features + 0.01)) - space.rows
+    assert 0 < float(away.norm(dim=1).max()) < float(space.rows.norm(dim=1).max())
+
+
+def test_equal_images_have_a_projection_too():
+    same = unit(torch.ones(5, 4))
+    space = fit_space(same, np.full(5, -1), seed=0)
+    torch.testing.assert_close(space.projection(same), space.rows, atol=1e-4, rtol=0)
 
 
 def test_centering_leaves_equal_rows_alone():

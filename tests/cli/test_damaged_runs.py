@@ -2,6 +2,7 @@
 
 import copy
 import json
+import random
 import shutil
 import tomllib
 
@@ -11,9 +12,11 @@ import bacon_gcd
 from bacon_gcd.config import UserError, to_toml
 from tests.planted_photos import bacon, plant
 from tests.small_backbone import use_small_backbone
+from tests.soaking import SECONDS, rounds
 
 WRONG = [None, True, -1, 10**30, 0.5, "", "x", [], [None], {}, {"x": []}]
 FILES = ["classes.json", "tree.json", "duplicates.json", "model/model.json", "config.toml"]
+SHARE = 0.1 / 15  # of a soak, for each file and command
 COMMANDS = {
     "recut": ["discover", "--recut", "RUN", "--classes", "5", "-o", "NEW"],
     "predict": ["predict", "RUN", "more", "-o", "NEW"],
@@ -69,14 +72,24 @@ def replaced(value, place, new):
     return value
 
 
+def cases(sound):
+    """(place, wrong value): each place once, in a soak with every value and in random order."""
+    found = list(places(sound))
+    if SECONDS:
+        both = [(place, wrong) for place in found for wrong in WRONG]
+        return random.sample(both, len(both))
+    return [(place, WRONG[number % len(WRONG)]) for number, place in enumerate(found)]
+
+
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_value_of_a_wrong_type_is_one_line(work, tmp_path, file, command):
     run = shutil.copytree(work / "run", tmp_path / "run")
     sound = read(run / file)
-    failures = {}
-    for number, place in enumerate(places(sound)):
-        wrong = WRONG[number % len(WRONG)]
+    failures, tried = {}, cases(sound)
+    name = f"wrong types in {file}, {command}"
+    for number in rounds(name, short=len(tried), share=SHARE, most=len(tried)):
+        place, wrong = tried[number]
         if file.endswith(".toml") and (not place or wrong in ([None], None)):
             continue
         write(run / file, replaced(sound, place, wrong))

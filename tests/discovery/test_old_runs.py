@@ -1,6 +1,7 @@
 """Run folders that version 0.1 wrote can be reviewed, cut, refitted, grown and predicted with."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,15 @@ from tests.planted_photos import bacon
 
 STORED = Path(__file__).parents[1] / "fixtures/runs-0.1"
 RUNS = ("found", "trained", "corrected", "grown")
+
+
+def test_every_released_version_is_kept():
+    changes = (STORED.parents[2] / "CHANGELOG.md").read_text()
+    released = re.findall(r"^## (\d+\.\d+)", changes, re.MULTILINE)
+    assert "0.1" in released
+    for version in released:
+        assert (STORED.parent / f"runs-{version}").is_dir()
+        assert (STORED.parent / f"v{version}").is_dir()  # models and states
 
 
 @pytest.fixture

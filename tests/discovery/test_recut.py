@@ -114,7 +114,7 @@ def test_a_trained_run_is_cut_without_its_classifier(small):
     assert said.exit_code == 0, (said.output, said.exception)
     assert len(json.loads(said.stdout)["classes"]) == 5
     assert (small / "new/features.npy").read_bytes() == (small / "run/features.npy").read_bytes()
-    assert agreement(small / "new", photos) >= 0.9
+    assert agreement(small / "new", photos) >= 0.8  # 14 images; a class was cut in two
 
 
 def agreement(run, photos):

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import bacon_gcd
 from bacon_gcd.config import UserError
@@ -15,12 +16,13 @@ from bacon_gcd.data.images import read_images
 from bacon_gcd.discovery import summary
 from bacon_gcd.discovery.edits import append_edit, edits_path
 from bacon_gcd.discovery.folder import DiscoverRun
-from bacon_gcd.discovery.new_classes import distance_to_peers
 from bacon_gcd.discovery.predict import predict
 from bacon_gcd.discovery.recut import recut
 from bacon_gcd.discovery.refit import refit
 from bacon_gcd.discovery.result import Discovery
 from bacon_gcd.discovery.update import map_positions, update, with_source
+from bacon_gcd.model import load_model
+from bacon_gcd.system.files import sha256_of
 from tests.planted_photos import COLORS, bacon, picture, plant
 from tests.small_backbone import use_small_backbone
 
@@ -384,14 +386,48 @@ def test_predict_says_outlier_in_every_form_and_uses_the_names_of_corrections(sm
         assert [row["outlier"] for row in csv.DictReader(file)] == ["false", "false", "true"]
 
 
-def test_a_model_without_radii_says_nothing_of_outliers(small, planted):
+def test_a_model_without_sorter_and_radii_says_nothing_of_outliers(small, planted):
     path = planted.folder / "model/model.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"radii": None}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"sorter": None}))
     new = photos(small / "new", ("pink",), n=1)
     ready = vectors(new, small / "n.npy")
-    assert predict(small / "run", new, features=ready)[0]["outlier"] is None
+    (told,) = predict(small / "run", new, features=ready)
+    assert (told["outlier"], told["outlier_score"]) == (None, None)
     bacon("predict", small / "run", new, "--features", ready, "-o", small / "n.csv")
-    assert (small / "n.csv").read_text().splitlines()[1].endswith(",")
+    assert (small / "n.csv").read_text().splitlines()[1].endswith(",,")
+
+
+def test_the_runs_own_images_are_predicted_into_their_classes(small, planted):
+    """By the evidence, as they were sorted: also with the same outliers."""
+    told = predict(small / "run", planted.run.root, features=planted.run.config["features"])
+    assert [row["class"] for row in told] == [row.class_name for row in planted.run.rows]
+    assert [row["outlier"] for row in told] == [row.outlier for row in planted.run.rows]
+    free = [n for n, row in enumerate(planted.run.rows) if not row.labeled]
+    now = np.mean([told[n]["confidence"] for n in free])
+    was = np.mean([planted.run.rows[n].confidence for n in free])
+    assert now == pytest.approx(was, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda tensors: tensors.pop("counts"), "counts"),
+        (lambda tensors: tensors.update(sums=torch.zeros(3, 3)), "sums has shape"),
+        (lambda tensors: tensors["mean"].fill_(torch.nan), "not finite"),
+    ],
+)
+def test_a_damaged_sorter_is_one_line(small, planted, change, says):
+    path, facts = (planted.folder / "model" / n for n in ("sorter.safetensors", "model.json"))
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+    with pytest.raises(UserError, match="missing or damaged"):
+        load_model(planted.folder / "model")
+    stored = json.loads(facts.read_text())
+    stored["sorter"]["sha256"] = sha256_of(path)
+    facts.write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=says):
+        load_model(planted.folder / "model")
 
 
 def test_a_models_threshold_decides_known_or_novel(small, planted):
@@ -403,16 +439,3 @@ def test_a_models_threshold_decides_known_or_novel(small, planted):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"threshold": threshold}))
         sides[threshold] = [row["known"] for row in predict(small / "run", new, features=ready)]
     assert sides == {0.0: [True, True], 1.0: [False, False]}
-
-
-def test_the_distance_to_peers_is_the_mean_over_the_others_of_the_class():
-    rows = torch.nn.functional.normalize(
-        torch.randn(7, 4, generator=torch.Generator().manual_seed(0)), dim=1
-    )
-    classes = np.array([0, 0, 0, 1, 1, 2, 0])
-    found = distance_to_peers(rows, classes, 4)
-    for row in (0, 3, 6):
-        others = [o for o in range(7) if o != row and classes[o] == classes[row]]
-        by_hand = np.mean([1 - float(rows[row] @ rows[other]) for other in others])
-        assert found[row] == pytest.approx(by_hand, abs=1e-6)
-    assert np.isnan(found[5])

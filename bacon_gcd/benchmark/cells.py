@@ -1,0 +1,173 @@
+"""One cell of a table: which run it is, and the small file that is kept of it.
+
+The file holds scores, what they depend on, and a hash, so that a changed one is noticed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import bacon_gcd.classes
+from bacon_gcd.benchmark.protocols import Protocol
+from bacon_gcd.benchmark.settings import RunSettings
+from bacon_gcd.config import UserError, checked_as, settings_from
+from bacon_gcd.data.longtail import SplitSettings
+from bacon_gcd.methods.base import Recipe
+from bacon_gcd.system.files import digest, read_json, write_atomic
+
+FORMAT = 1
+SCORES = ("all", "old", "new", "nmi", "ari")
+PLACED = ("placed", "placed_train")
+CLASSES = "classes"  # the value of a setting that makes a method use the engine in training
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run of a grid."""
+
+    protocol: Protocol
+    settings: RunSettings
+
+    @property
+    def name(self) -> str:
+        """Name of its files: what a person looks for, and a hash of all that decides it."""
+        s = self.settings
+        dataset = s.dataset.replace(":", "-").replace("/", "-")
+        key = digest(self.protocol.title, s.flat(), engine() if trains_with_engine(s) else None)
+        return f"{self.protocol.name}-{dataset}-{s.method}-{s.preset}-s{s.seed}-{key[:8]}"
+
+    @property
+    def label(self) -> str:
+        """For lines that a person reads."""
+        s = self.settings
+        return f"{s.method} {s.preset} on {s.dataset}, seed {s.seed}"
+
+
+def trains_with_engine(settings: RunSettings) -> bool:
+    """Whether the placing of classes takes part in the training, not only in a block of scores."""
+    return CLASSES in settings.settings.values()
+
+
+@cache
+def engine() -> str:
+    """Version of what places classes: a hash of its code, without comments and documentation.
+
+    A block `placed` of another version would be shown beside numbers it does not compare with.
+    """
+    folder = Path(bacon_gcd.classes.__file__).parent
+    return digest(*(list(_code(path)) for path in sorted(folder.glob("*.py"))))
+
+
+def _code(path: Path) -> Iterator[str]:
+    """The tokens of a file; strings that stand alone on a line are its documentation."""
+    layout = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT}
+    begins = True
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        if token.type == tokenize.COMMENT:
+            continue
+        if token.type in layout:
+            begins = True
+        elif token.type == tokenize.STRING and begins:
+            continue
+        else:
+            begins = False
+            yield token.string
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What is kept of a finished cell."""
+
+    format: int
+    name: str
+    protocol: str
+    settings: dict[str, Any]
+    """Of the run, under dotted names."""
+    identity: dict[str, str]
+    """Hashes of data, split and backbone."""
+    engine: str
+    backbone: dict[str, Any]
+    task: dict[str, Any]
+    """n_classes, n_known, n_train, n_labeled, n_test, balanced_test."""
+    headline: str
+    blocks: dict[str, dict[str, Any] | None]
+    measures: dict[str, float | None]
+    curve: list[list[float | None]]
+    """Epoch, all, old, new; by the quick check."""
+    counts: dict[str, Any]
+    """true: class sizes; estimated: epoch -> class sizes; error: [epoch, total variation]."""
+    seconds: dict[str, float]
+    versions: dict[str, str]
+    command: str
+    date: str
+    hash: str = ""
+
+    def content(self) -> dict[str, Any]:
+        """Everything but the hash."""
+        return {k: v for k, v in vars(self).items() if k != "hash"}
+
+    @property
+    def run_settings(self) -> RunSettings:
+        """The settings as a run takes them."""
+        nested: dict[str, Any] = {"split": {}, "recipe": {}, "settings": {}}
+        for name, value in self.settings.items():
+            part, dot, inner = name.partition(".")
+            if dot:
+                nested[part][inner] = value
+            else:
+                nested[name] = value
+        nested["split"] = settings_from(SplitSettings, nested["split"], where=self.name)
+        nested["recipe"] = settings_from(Recipe, nested["recipe"], where=self.name)
+        return settings_from(RunSettings, nested, where=self.name)
+
+    def block(self, name: str) -> Mapping[str, Any] | None:
+        """Scores of a block; None where it is missing, or placed by another version."""
+        wanted = self.headline if name == "headline" else name
+        if wanted in PLACED and self.engine != engine():
+            return None
+        return self.blocks.get(wanted)
+
+
+def write_result(folder: Path, result: CellResult) -> Path:
+    """Keep a finished cell: one line per entry, so that a change can be read."""
+    content = result.content()
+    entries = [
+        f"{json.dumps(key)}: {json.dumps(value, sort_keys=True, allow_nan=False)}"
+        for key, value in (content | {"hash": content_hash(content)}).items()
+    ]
+    path = folder / f"{result.name}.json"
+    write_atomic(path, ("{\n" + ",\n".join(entries) + "\n}\n").encode())
+    return path
+
+
+def read_result(path: Path) -> CellResult:
+    """A finished cell; a damaged or edited file is refused."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    stored = read_json(path, dict[str, Any], what="a result of a benchmark")
+    if stored.get("format") != FORMAT:
+        raise UserError(f"{path}: result format {stored.get('format')} is not {FORMAT}")
+    said = stored.pop("hash", None)
+    found = content_hash(stored)  # of what is in the file, before any type is converted
+    if found != said:
+        raise UserError(f"{path}: changed since it was written: hash {found}, not {said}")
+    where = f"{path}: not a result of a benchmark"
+    return checked_as(CellResult, stored | {"hash": said}, where=where)
+
+
+def content_hash(content: Mapping[str, Any]) -> str:
+    """Identifies all that a result says."""
+    return digest({key: content[key] for key in sorted(content)})
+
+
+def today() -> str:
+    """The date in UTC."""
+    return datetime.now(UTC).date().isoformat()

@@ -1,0 +1,371 @@
+"""The paper's tables: bacon benchmark list, run, status, table, figure, submit, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bacon_gcd.cli.app import (
+    DataFolder,
+    JsonFlag,
+    KnownClasses,
+    LabeledRatio,
+    LabeledShare,
+    Profile,
+    Ratio,
+    UnlabeledRatio,
+    app,
+    class_list,
+    say,
+    show,
+    tell,
+)
+from bacon_gcd.config import UserError, choose
+
+if TYPE_CHECKING:
+    from bacon_gcd.benchmark.grid import Grid, Request
+
+benchmark_app = typer.Typer(no_args_is_help=True, help="Run the paper's experiments as tables.")
+app.add_typer(benchmark_app, name="benchmark")
+
+Experiments = Annotated[
+    list[str] | None, typer.Argument(help="See: bacon benchmark list; all of them if none.")
+]
+OneExperiment = Annotated[str, typer.Argument(help="See: bacon benchmark list.")]
+ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, tail or vectors.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A toy grid on planted vectors.")]
+BackboneName = Annotated[str, typer.Option("--backbone", help="See: bacon weights list.")]
+Seeds = Annotated[str, typer.Option(help="One or more, such as 0,1,2.")]
+Epochs = Annotated[int | None, typer.Option(min=0, help="Instead of the protocol's.")]
+Datasets = Annotated[
+    str | None, typer.Option(help="Only these columns, such as cifar10-lt,cifar100-lt.")
+]
+OneDataset = Annotated[
+    str | None, typer.Option("--dataset", help="One of your own: folder:PATH, with --known.")
+]
+Methods = Annotated[str | None, typer.Option(help="Only these rows, such as gcd,bacon-s.")]
+GridFolder = Annotated[Path, typer.Option("--grid", help="Where cells are worked on.")]
+Results = Annotated[
+    Path | None, typer.Option("--results", help="Finished cells; GRID/results if not given.")
+]
+SPLIT_OPTIONS = ("profile", "ratio", "labeled_ratio", "unlabeled_ratio")
+DEFAULT_GRID = Path("runs/benchmark")
+DEFAULT_BACKBONE = "resnet18.pypi_in1k"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        seeds = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        seeds = ()
+    if not seeds or min(seeds) < 0:
+        raise UserError(f"--seeds {text!r}: give numbers such as 0,1,2")
+    return seeds
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _grid(folder: Path, results: Path | None) -> Grid:
+    from bacon_gcd.benchmark.grid import Grid
+
+    return Grid(folder, results or folder / "results")
+
+
+def _request(options: Mapping[str, Any], *experiments: str) -> Request:
+    """What the options of a command ask for; mistakes are told before anything is done."""
+    from bacon_gcd.backbone.weights import find
+    from bacon_gcd.benchmark.grid import Request
+
+    find(options["backbone"])
+    split = {name: options[name] for name in SPLIT_OPTIONS} | {
+        "known": class_list(options["known"])
+    }
+    if options["labeled_share"] != 0.5:
+        split["labeled_share"] = options["labeled_share"]
+    own = options["dataset"]
+    request = Request(
+        experiments=experiments or tuple(options.get("experiments") or ()),
+        protocol="quick" if options["quick"] else options["protocol"],
+        backbone=options["backbone"],
+        seeds=_numbers(options["seeds"]),
+        epochs=options["epochs"],
+        datasets=(own,) if own else _names(options["datasets"]),
+        methods=_names(options["methods"]),
+        split={name: value for name, value in split.items() if value is not None},
+    )
+    request.tables()
+    return request
+
+
+@benchmark_app.command("list")
+def list_experiments(json: JsonFlag = False) -> None:
+    """Show the experiments of the paper, the protocols, and where the paper contradicts itself.
+
+    Example: bacon benchmark list
+    """
+    from bacon_gcd.benchmark.experiments import EXPERIMENTS, contradictions
+    from bacon_gcd.benchmark.protocols import PROTOCOLS
+
+    found: dict[str, Any] = {
+        "experiments": {
+            name: {
+                "title": each.title,
+                "source": each.source,
+                "rows": [row.label for row in each.rows],
+                "columns": [column.label for column in each.columns],
+            }
+            for name, each in EXPERIMENTS.items()
+        },
+        "protocols": {each.title: each.summary for each in PROTOCOLS.values()},
+        "contradictions": contradictions(),
+    }
+    lines = [f"{name:<11} {each.source}: {each.title}" for name, each in EXPERIMENTS.items()]
+    lines += ["", "Protocols:", *(f"  {k:<10} {v}" for k, v in found["protocols"].items())]
+    lines += ["", "Numbers of the paper that cannot all be right:"]
+    show(found, as_json=json, text="\n".join([*lines, *(f"  {c}" for c in contradictions())]))
+
+
+@benchmark_app.command()
+def run(
+    context: typer.Context,
+    experiments: Experiments = None,
+    protocol: ProtocolName = "paper",
+    quick: Quick = False,
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    datasets: Datasets = None,
+    dataset: OneDataset = None,
+    methods: Methods = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells side by side.")] = 1,
+    shard: Annotated[str | None, typer.Option(help="Part i of n of the cells, such as 3/16.")] = (
+        None
+    ),
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+    data: DataFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run the cells of one or more tables; what is finished is not run again.
+
+    Any number of processes and machines may share a grid folder. A failed cell is told with its
+    log while the rest runs; the exit code is then 1.
+
+    Example: bacon benchmark run table2 --protocol vectors --seeds 0,1,2 --datasets cifar100-lt
+    """
+    from bacon_gcd.benchmark.grid import sharded
+    from bacon_gcd.benchmark.runner import run_grid, run_jobs
+
+    request = _request(context.params)
+    folders = _grid(grid, results)
+    cells = sharded(request.cells(), shard)
+    if jobs > 1:
+        words = ["benchmark", "run", *request.words(), "--grid", str(grid)]
+        words += ["--results", str(folders.results)] + (["--shard", shard] if shard else [])
+        words += ["--data", str(data)] if data else []
+        run_jobs(words, jobs=jobs, tell=tell)
+    outcome = run_grid(request, cells, folders, data=data, tell=tell)
+    show(outcome.as_dict(), as_json=json, text=outcome.text())
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+@benchmark_app.command()
+def table(
+    context: typer.Context,
+    experiment: OneExperiment,
+    format: Annotated[str, typer.Option(help="md, latex, csv, json or html.")] = "md",
+    against: Annotated[
+        str | None, typer.Option(help="Show differences from this row, paired by seed.")
+    ] = None,
+    protocol: ProtocolName = "paper",
+    quick: Quick = False,
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    datasets: Datasets = None,
+    dataset: OneDataset = None,
+    methods: Methods = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it to a file.")] = None,
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+) -> None:
+    """Print a table from finished cells, beside the paper's numbers; nothing is trained.
+
+    Example: bacon benchmark table table2 --protocol vectors --seeds 0,1,2 --datasets cifar100-lt
+    """
+    from bacon_gcd.benchmark.formats import FORMATS, render
+    from bacon_gcd.benchmark.tables import make_table, other_row
+    from bacon_gcd.system.files import write_atomic
+
+    choose("format", format, FORMATS)
+    request = _request(context.params, experiment)
+    found = make_table(request.tables()[0], request, _grid(grid, results))
+    text = render(found, format, against=against and other_row(found, against))
+    if out is None:
+        say(text)
+    else:
+        write_atomic(out, text.encode())
+
+
+@benchmark_app.command()
+def status(
+    context: typer.Context,
+    experiments: Experiments = None,
+    protocol: ProtocolName = "paper",
+    quick: Quick = False,
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    datasets: Datasets = None,
+    dataset: OneDataset = None,
+    methods: Methods = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+    json: JsonFlag = False,
+) -> None:
+    """Show how far a grid is: cells finished, running, failed and waiting, and the time left.
+
+    Example: bacon benchmark status table2 --protocol vectors --seeds 0,1,2
+    """
+    from bacon_gcd.benchmark.status import status_of
+
+    found = status_of(_request(context.params), _grid(grid, results))
+    show(found.as_dict(), as_json=json, text=found.text())
+
+
+@benchmark_app.command()
+def submit(
+    result: Annotated[Path, typer.Argument(help="Result of a cell, a JSON file.")],
+    board: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
+    json: JsonFlag = False,
+) -> None:
+    """Check a result and add it to a leaderboard.
+
+    Example: bacon benchmark submit runs/benchmark/results/NAME.json
+    """
+    from bacon_gcd.benchmark import leaderboard
+
+    found = leaderboard.submit(leaderboard.find_result(result), board)
+    show(found, as_json=json)
+
+
+@benchmark_app.command()
+def verify(
+    result: Annotated[Path, typer.Argument(help="Result of a cell, a JSON file.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the cell is run again.")] = Path(
+        "runs/verify"
+    ),
+    data: DataFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run the cell of a result again and say whether it lies within the stated interval.
+
+    The interval is three standard deviations of the seeds beside it, or two points without them.
+    The exit code is 1 if it does not.
+
+    Example: bacon benchmark verify docs/tables/cells/NAME.json
+    """
+    from bacon_gcd.benchmark import leaderboard
+
+    verdict = leaderboard.verify(leaderboard.find_result(result), out, data=data)
+    if verdict is None:
+        raise typer.Exit(130)
+    show(verdict.as_dict(), as_json=json, text=verdict.text())
+    if not verdict.holds:
+        raise typer.Exit(1)
+
+
+@benchmark_app.command()
+def figure(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(help="tsne, counts, count-errors, sizes, confusion, curves or alignment."),
+    ],
+    experiment: Annotated[str, typer.Option(help="Whose rows are drawn.")] = "table2",
+    protocol: ProtocolName = "paper",
+    quick: Quick = False,
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    datasets: Datasets = "cifar10-lt",
+    dataset: OneDataset = None,
+    methods: Methods = None,
+    profile: Profile = None,
+    ratio: Ratio = None,
+    labeled_ratio: LabeledRatio = None,
+    unlabeled_ratio: UnlabeledRatio = None,
+    known: KnownClasses = None,
+    labeled_share: LabeledShare = 0.5,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Without suffix; NAME in this folder.")
+    ] = None,
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+    data: DataFolder = None,
+    json: JsonFlag = False,
+) -> None:
+    """Draw a figure from finished cells, as PNG and SVG.
+
+    tsne and confusion need the models in the grid folder; the others only the finished cells.
+
+    Example: bacon benchmark figure tsne --protocol vectors --datasets cifar10-lt
+    """
+    from bacon_gcd.benchmark.figures import FIGURES, Source, draw
+    from bacon_gcd.benchmark.tables import make_table
+
+    choose("figure", name, FIGURES)
+    asked = context.params | ({"datasets": None} if quick else {})
+    request, folders = _request(asked, experiment), _grid(grid, results)
+    found = make_table(request.tables()[0], request, folders)
+    written = draw(name, Source(found, folders, data), out or Path(name))
+    show({"written": [str(path) for path in written]}, as_json=json)
+
+
+@benchmark_app.command()
+def claims(
+    protocol: ProtocolName = "paper",
+    backbone: BackboneName = DEFAULT_BACKBONE,
+    seeds: Seeds = "0",
+    epochs: Epochs = None,
+    grid: GridFolder = DEFAULT_GRID,
+    results: Results = None,
+    json: JsonFlag = False,
+) -> None:
+    """Say of every claim of the paper whether the finished cells show it.
+
+    Example: bacon benchmark claims --protocol vectors --seeds 0,1,2
+    """
+    from bacon_gcd.backbone.weights import find
+    from bacon_gcd.benchmark.claims import all_claims, claims_text
+    from bacon_gcd.benchmark.grid import Request
+
+    find(backbone)
+    request = Request((), protocol, backbone, _numbers(seeds), epochs)
+    found = all_claims(request, _grid(grid, results))
+    values = [vars(claim) for claim in found]
+    show({"claims": values}, as_json=json, text=claims_text(found))

@@ -1,0 +1,218 @@
+"""A grid of cells: shared by processes, resumed after a kill, going on after a failure."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bacon_gcd.benchmark import runner
+from bacon_gcd.benchmark.cells import read_result
+from bacon_gcd.benchmark.grid import Grid
+from bacon_gcd.benchmark.runner import Clock, duration, run_grid, worker_environment
+from bacon_gcd.benchmark.status import status_of
+from bacon_gcd.cli import app
+from bacon_gcd.config import UserError
+from tests.benchmark.grids import grid_in, quick_request, real_result
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def bacon(*words):
+    return CliRunner().invoke(app, ["benchmark", *map(str, words)])
+
+
+def spawn(*words):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "bacon_gcd", "benchmark", *map(str, words)]
+    return subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+
+def events(grid):
+    lines = [json.loads(line) for line in (grid.folder / "log.jsonl").read_text().splitlines()]
+    return [(line["event"], line["cell"]) for line in lines]
+
+
+def run(request, grid):
+    told = []
+    return run_grid(request, request.cells(), grid, data=None, tell=told.append), told
+
+
+def test_the_toy_grid_runs_through_the_command_line_and_is_not_run_twice(tmp_path):
+    words = ["--quick", "--methods", "orca,kmeans", "--grid", tmp_path]
+    done = bacon("run", "table2", *words, "--json")
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout.splitlines()[-1])["finished"]) == 2
+    again = bacon("run", "table2", *words)
+    assert "0 cells run, 2 were there already" in again.output
+    shown = bacon("table", "table2", *words)
+    assert "protocol quick 1" in shown.output
+    assert "Not run" not in shown.output
+    status = bacon("status", "table2", *words)
+    assert "0 cells to go" in status.output
+
+
+def test_a_failed_cell_is_told_with_its_log_while_the_rest_runs(tmp_path, monkeypatch):
+    real, grid = runner.run_cell, grid_in(tmp_path)
+
+    def failing(cell, *positional, **named):
+        if cell.settings.method == "kmeans":
+            raise RuntimeError("the disk is on fire")
+        return real(cell, *positional, **named)
+
+    monkeypatch.setattr(runner, "run_cell", failing)
+    request = quick_request("kmeans", "anchored-kmeans")
+    outcome, told = run(request, grid)
+    (failed,) = outcome.failed
+    assert failed.startswith("quick-planted-kmeans")
+    assert [name.split("-untrained")[0] for name in outcome.finished] == [
+        "quick-planted-anchored-kmeans"
+    ]
+    log = Path(outcome.failed[failed]).read_text()
+    assert "Traceback" in log
+    assert "the disk is on fire" in log
+    assert any(str(grid.folder) in line and "the disk is on fire" in line for line in told)
+    assert status_of(request, grid).failed == outcome.failed
+    monkeypatch.setattr(runner, "run_cell", real)
+    again, _ = run(request, grid)
+    assert len(again.finished) == 1  # a failed cell is run again, the finished one is not
+    assert not again.failed
+
+
+def test_a_cell_that_another_process_holds_is_left_to_it(tmp_path):
+    grid, request = grid_in(tmp_path), quick_request("kmeans", "anchored-kmeans")
+    held = request.cells()[0]
+    with grid.taken(held) as free:
+        assert free
+        outcome, _ = run(request, grid)
+        assert status_of(request, grid).running == [held.name]
+    assert outcome.busy == [held.name]
+    assert len(outcome.finished) == 1
+    assert "1 are being run by another process" in outcome.text()
+
+
+def test_two_processes_share_a_grid_and_no_cell_runs_twice(tmp_path):
+    words = ["run", "table2", "--quick", "--methods", "kmeans,anchored-kmeans"]
+    words += ["--seeds", "0,1", "--grid", tmp_path]
+    both = [spawn(*words) for _ in range(2)]
+    assert [process.wait(timeout=250) for process in both] == [0, 0]
+    grid = Grid(tmp_path, tmp_path / "results")
+    started = [cell for event, cell in events(grid) if event == "started"]
+    assert len(started) == len(set(started)) == 4
+
+
+def test_a_killed_grid_goes_on_and_ends_like_one_never_disturbed(tmp_path):
+    request = quick_request("gcd")
+    (cell,) = request.cells()
+    words = ["run", "table2", "--quick", "--methods", "gcd", "--grid"]
+    process = spawn(*words, tmp_path / "killed")
+    log = tmp_path / "killed" / "cells" / cell.name / "log.jsonl"
+    wait_for(lambda: log.exists() and log.read_text().count('"epoch"') >= 1, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not list((tmp_path / "killed").glob("results/*.json"))
+    ends = []
+    for name in ("killed", "whole"):
+        assert bacon(*words, tmp_path / name).exit_code == 0
+        ends.append(read_result(tmp_path / name / "results" / f"{cell.name}.json"))
+    for part in ("blocks", "measures", "curve", "counts"):
+        assert getattr(ends[0], part) == getattr(ends[1], part)
+
+
+def wait_for(true, process, seconds=120):
+    end = time.monotonic() + seconds
+    while not true():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_classes_are_placed_again_when_the_engine_has_changed(tmp_path, monkeypatch):
+    grid, request = grid_in(tmp_path), quick_request("kmeans")
+    run(request, grid)
+    (cell,) = request.cells()
+    first = grid.result(cell)
+    for module in ("runner", "cell_run", "cells"):
+        monkeypatch.setattr(f"bacon_gcd.benchmark.{module}.engine", lambda: "a newer version")
+    outcome, _ = run(request, grid)
+    assert not outcome.finished
+    renewed = grid.result(cell)
+    assert renewed.engine == "a newer version"
+    assert renewed.blocks == first.blocks  # the code is the same, so the numbers are
+
+
+def test_threads_and_devices_are_shared_out():
+    own = worker_environment(3, jobs=4, cores=16, devices=2, environment={"HOME": "x"})
+    assert own == {
+        "HOME": "x",
+        "OMP_NUM_THREADS": "4",
+        "MKL_NUM_THREADS": "4",
+        "CUDA_VISIBLE_DEVICES": "1",
+    }
+    assert worker_environment(0, jobs=4, cores=2, devices=0, environment={}) == {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+
+
+def test_the_time_left_is_that_of_cells_of_the_same_kind(tmp_path):
+    request = quick_request("gcd", "kmeans", seeds=(0, 1))
+    clock = Clock(request.cells(), grid_in(tmp_path))
+    assert clock.left() == "; 4 cells to go"
+    clock.seconds = {("planted", "gcd", "adapted", "4"): [100.0, 140.0]}
+    assert clock.left().endswith("4 cells to go, about 8 min")  # unknown kinds count as known ones
+    assert [duration(s) for s in (59, 600, 9000)] == ["59 s", "10 min", "2.5 h"]
+
+
+def test_a_cell_resumed_with_other_settings_fails_with_one_line(tmp_path):
+    grid, request = grid_in(tmp_path), quick_request("kmeans")
+    (cell,) = request.cells()
+    run(request, grid)
+    grid.result_path(cell).unlink()
+    config = grid.run_folder(cell) / "config.toml"
+    config.write_text(config.read_text().replace("seed = 0", "seed = 5"))
+    outcome, _ = run(request, grid)
+    assert "cannot resume, settings changed" in Path(outcome.failed[cell.name]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["run", "table7"], "experiment 'table7' is not known; choose from table1"),
+        (["run", "table2", "--backbone", "resnet17"], "backbone 'resnet17' is not known"),
+        (["run", "table2", "--seeds", "one"], "--seeds 'one': give numbers such as 0,1,2"),
+        (["table", "table2", "--format", "pdf"], "format 'pdf' is not known; choose from md"),
+        (["figure", "pie"], "figure 'pie' is not known; choose from tsne"),
+        (["submit", "nothing.json"], "nothing.json: 0 results in it; name one file"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_choices(words, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = bacon(*words)
+    assert isinstance(done.exception, UserError)
+    assert line in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_data_fails_the_cell_with_the_line_that_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.delenv("BACON_DATA", raising=False)
+    done = bacon(
+        *("run", "table2", "--protocol", "vectors", "--datasets", "cifar100-lt"),
+        *("--methods", "kmeans", "--grid", tmp_path),
+    )
+    assert done.exit_code == 1
+    assert "no data folder; name one with --data DIR" in done.output
+
+
+def test_a_result_is_made_without_training_where_the_method_needs_none(tmp_path):
+    result = real_result(tmp_path)
+    assert result.curve == []
+    assert result.task["n_classes"] == 10
+    assert result.measures["projected_cosine"] is None

@@ -1,0 +1,119 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bacon_gcd.classes.neighbors import nearest
+from bacon_gcd.classes.sorter import (
+    Sorter,
+    fit_sorter,
+    leveled,
+    neighbor_means,
+    outlier_score,
+    without_itself,
+)
+from bacon_gcd.classes.space import ClassSpace
+from bacon_gcd.cluster import unit
+from tests.reference.evidence import evidence
+
+
+def unit_rows(center, n_rows, rng, spread=0.12):
+    noise = torch.from_numpy(rng.normal(size=(n_rows, len(center)))).float()
+    return unit(center + spread * noise)
+
+
+def planted_run(n_classes=5, each=24, dim=16):
+    """Features and classes of a run; the center behind the last class is of an unseen one."""
+    rng = np.random.default_rng(0)
+    centers = unit(torch.from_numpy(rng.normal(size=(n_classes + 1, dim))).float())
+    features = torch.cat([unit_rows(centers[c], each, rng) for c in range(n_classes)])
+    return features, np.repeat(np.arange(n_classes), each), centers, rng
+
+
+def planted_sorter(**more):
+    features, ids, centers, rng = planted_run()
+    labels = np.where((np.arange(len(ids)) % 24 < 6) & (ids < 3), ids, -1)
+    found = fit_sorter(features, ids, labels, nearest(features), n_classes=5, seed=0, **more)
+    return found.sorter, centers, rng
+
+
+def test_an_image_is_scored_without_itself_as_the_densities_say():
+    rng = np.random.default_rng(1)
+    rows, ids = rng.normal(size=(7, 3)), np.array([0, 0, 0, 1, 1, 1, 2])
+    space = ClassSpace(torch.from_numpy(rows).float(), torch.tensor([1.5, 0.7, 0.2]))
+    ones = torch.ones(7)
+    found = without_itself(space, ids, ones, *space.sums(ids, 3, ones)).numpy()
+    for row in range(7):
+        for c in range(3):
+            others = rows[(ids == c) & (np.arange(7) != row)]
+            expected = evidence(rows[row], others, np.array([1.5, 0.7, 0.2]))
+            assert found[row, c] == pytest.approx(expected, abs=1e-4)
+
+
+def test_half_of_the_evidence_is_the_images_own_and_half_its_neighbors():
+    sorter, centers, rng = planted_sorter()
+    new = unit_rows(centers[1], 3, rng)
+    kept = sorter.kept.float()
+    near = (new @ kept.T).topk(sorter.n_neighbors, dim=1).indices
+    for row in range(3):
+        own = ClassSpace(sorter.projection(new[row : row + 1]), sorter.between)
+        theirs = ClassSpace(sorter.projection(kept[near[row]]), sorter.between)
+        expected = own.evidence(sorter.counts, sorter.sums)[0] / 2
+        expected += theirs.evidence(sorter.counts, sorter.sums).mean(dim=0) / 2
+        torch.testing.assert_close(sorter.evidence(new)[row], expected, atol=1e-3, rtol=1e-4)
+
+
+def test_neighbor_means_are_means_over_the_neighbors():
+    values = torch.tensor([[1.0], [3.0], [8.0]])
+    assert neighbor_means(values, np.array([[1, 2], [0, 1]])).tolist() == [[5.5], [2.0]]
+
+
+def test_new_images_go_to_their_class_and_unseen_ones_are_outliers():
+    sorter, centers, rng = planted_sorter(sure=0.9)
+    seen = torch.cat([unit_rows(centers[c], 6, rng) for c in range(5)])
+    assert (sorter.probabilities(seen).argmax(axis=1) == np.repeat(np.arange(5), 6)).all()
+    assert (sorter.outlier_score(seen) < 0.5).all()
+    assert (sorter.outlier_score(unit_rows(centers[5], 6, rng)) > 0.5).all()
+
+
+def test_the_run_itself_is_sorted_as_it_was_and_has_no_outliers():
+    features, ids, _, _ = planted_run()
+    found = fit_sorter(
+        features, ids, np.full(len(ids), -1), nearest(features), n_classes=5, sure=0.8, seed=0
+    )
+    assert (found.sorter.probabilities(features).argmax(axis=1) == ids).all()
+    assert (found.outlier_score < 0.5).all()
+    sure = (found.evidence / found.sorter.temperature).softmax(dim=1).amax(dim=1).mean()
+    assert float(sure) == pytest.approx(0.8, abs=0.03)
+
+
+def test_a_lone_odd_image_of_the_run_is_an_outlier():
+    features, ids, centers, rng = planted_run()
+    features = torch.cat([features, unit_rows(centers[5], 1, rng)])
+    ids = np.append(ids, 2)
+    labels = np.full(len(ids), -1)
+    found = fit_sorter(features, ids, labels, nearest(features), n_classes=5, seed=0)
+    assert np.flatnonzero(found.outlier_score >= 0.5).tolist() == [len(ids) - 1]
+
+
+def test_an_image_is_an_outlier_where_an_unseen_class_is_likelier_than_all_others_together():
+    rows = torch.tensor([[0.0, 0.0], [3.0, 3.0], [-3.0, -3.0], [3.0, -50.0]])
+    odds = [1.0, np.exp(3), np.exp(-3), (np.exp(3) + np.exp(-50)) / 2]
+    expected = [1 / (1 + each) for each in odds]
+    assert outlier_score(rows, 1.0).tolist() == pytest.approx(expected, abs=1e-6)
+    assert ((outlier_score(rows, 9.0) >= 0.5) == (np.array(odds) <= 1)).all()
+
+
+def test_all_directions_are_as_likely_for_a_class_nobody_has_seen():
+    space = leveled(ClassSpace(torch.ones(2, 3), torch.tensor([1.0, 2.0, 6.0])))
+    assert space.between.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_a_stored_sorter_gives_the_same_answers():
+    sorter, centers, rng = planted_sorter()
+    new = unit_rows(centers[0], 4, rng)
+    facts = json.loads(json.dumps(sorter.facts()))
+    again = Sorter.from_stored(sorter.tensors(), facts, n_classes=5)
+    np.testing.assert_array_equal(again.probabilities(new), sorter.probabilities(new))
+    np.testing.assert_array_equal(again.outlier_score(new), sorter.outlier_score(new))
