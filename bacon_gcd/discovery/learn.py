@@ -114,11 +114,13 @@ def learn(
 
     Args:
         allowed, threshold, constraints: see `sort_features`.
+        device: of training and features; torch's default unless given.
         note: is told of the classes and of every epoch, for a log.
     """
     embed = partial(embed_views, source=samples.tokens, n_views=samples.n_views, device=device)
     frozen = embed(samples.backbone.new_tail())
     near = nearest(frozen, n_neighbors=RULES.neighbors)
+    frozen = frozen.cpu()  # classes are found there, see `sort_features`
     sort = partial(
         sort_features,
         labels=samples.labels,
@@ -138,7 +140,9 @@ def learn(
         trial = try_training(
             frozen,
             samples.labels,
-            lambda *visible: embed(run(hiding(samples, *visible), plan, note=_nothing).features),
+            lambda *visible: embed(
+                run(hiding(samples, *visible), plan, note=_nothing).features
+            ).cpu(),
             n_classes=n_classes,
             groups=samples.groups,
             seed=seed,
@@ -149,7 +153,7 @@ def learn(
     shown = near[:, :N_NEIGHBORS]
     if plan.recipe.epochs == 0:
         return Learned(plan.name, method, frozen, frozen, shown, answer, trial)
-    features = embed(method.features)
+    features = embed(method.features).cpu()
     # Trained features have learned the labels, also of classes that would be hidden to measure.
     trained = sort(features, allowed=(n_classes, n_classes))
     trained = replace(trained, number=number, expected=answer.expected)

@@ -349,9 +349,9 @@ class BaCon(Method):
         if self.oracle_counts is not None:
             return self.oracle_counts
         if s.prior == "balanced":
-            return torch.full((task.n_classes,), task.n_images / task.n_classes)
+            return torch.full_like(self.class_counts, task.n_images / task.n_classes)
         if s.prior == "labeled":  # only known classes are penalized; novel ones count as average
-            known = torch.tensor(task.labeled_counts, dtype=torch.float32)
+            known = self.class_counts.new_tensor(task.labeled_counts)
             return torch.cat([known, known.mean().expand(task.n_classes - task.n_known)])
         tail = self.features if s.prior == "contrastive" else self.classify_tail
         if s.counts_by == "classes":

@@ -241,7 +241,7 @@ class Method(nn.Module, ABC):
             centroids: (C, D) unit rows; a row of zeros is a class without images.
             temperature: of the softmax over cosines.
         """
-        self.centroids = centroids
+        self.centroids = centroids.to(self.temperature)
         self.temperature.fill_(temperature)
 
     def nearest_class(self, features: Tensor) -> IntArray:
