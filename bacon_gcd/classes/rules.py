@@ -56,8 +56,6 @@ class Rules:
     edge: float = 0.25
     """Share of the way from the mean of known images below the threshold to that of hidden classes
     from which on a group of new images is a class and no fragment of a known one."""
-    returned: float = 0.5
-    """Of the known images that are expected below the threshold, how many may return in groups."""
     counting_seeds: int = 3
     """Over-clusterings whose median count is taken."""
     sample: int = 4_000
