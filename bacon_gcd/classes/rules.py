@@ -97,8 +97,6 @@ class Rules:
     """Mean difference of the 9 x 8 thumbnails of near duplicates, of 255."""
     opening_images: int = 3
     """Different images that open a class in `bacon update`."""
-    typical: float = 0.9
-    """Of a run's images, which are no farther from their class than those of an opened one."""
 
 
 RULES = Rules()
