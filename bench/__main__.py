@@ -16,6 +16,7 @@ BENCHMARKS = (
     "growth",
     "discovery",
     "rules",
+    "arriving",
 )
 
 

@@ -19,6 +19,7 @@ from bacon_gcd.benchmark.tables import Table, make_table
 from bacon_gcd.config import UserError
 
 TABLES = Path(__file__).resolve().parent.parent / "docs" / "tables"
+RESULTS = "--results docs/tables/cells"
 SEEDS = (0, 1, 2)
 OURS = ("cifar10-lt", "cifar100-lt", "fashion-lt")  # the datasets that were at hand
 LENGTHS = {"tail": (None,), "vectors": (None, 200)}  # epochs; None: the protocol's own
@@ -67,7 +68,7 @@ def write_table(name: str, protocol: str, epochs: int | None, grid: Grid) -> lis
     for table in tables:
         dates = sorted({cell.date for cell in table.results})
         words = table.request.words()
-        command = " ".join(["bacon benchmark table", *words, "--against", f"'{against}'"])
+        command = " ".join(["bacon benchmark table", *words, "--against", f"'{against}'", RESULTS])
         pages.append(render(table, "md", against=against))
         pages.append(
             f"Run {' and '.join({dates[0]: 0, dates[-1]: 0})}. Printed by:\n\n    {command}\n"
@@ -87,9 +88,7 @@ def write_claims(protocol: str, grid: Grid) -> list[str]:
     head += (
         "ResNet-18 was trained with ImageNet labels, so only comparisons between methods count.\n"
     )
-    head += (
-        "A difference holds if it has the sign that is claimed and, with several seeds, its 95 %\n"
-    )
+    head += "A difference holds if it has the sign that the paper says and, with several seeds, its 95 %\n"
     head += "interval (paired by seed) leaves out zero.\n\n"
     path.write_text(head + claims_text(claims))
     tested = sum(claim.verdict != "not tested" for claim in claims)

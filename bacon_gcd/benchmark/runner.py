@@ -37,6 +37,11 @@ class Outcome:
     busy: list[str] = field(default_factory=list)
     """Being run by another process."""
 
+    def count_as_run(self, before: set[str]) -> None:
+        """What was not there before was run now, by whichever of our processes."""
+        self.finished += [name for name in self.found if name not in before]
+        self.found = [name for name in self.found if name in before]
+
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return dict(vars(self))
@@ -146,13 +151,12 @@ class Clock:
     """How long the rest of a grid takes, from cells that are like those that are left."""
 
     def __init__(self, cells: Sequence[Cell], grid: Grid) -> None:
-        self.start = time.monotonic()
-        self.waiting = {cell.name: kind_of(cell) for cell in cells}
+        self.last = time.monotonic()
+        self.grid, self.waiting = grid, {cell.name: cell for cell in cells}
         self.seconds: dict[tuple[str, ...], list[float]] = {}
         for cell in cells:
             if grid.result_path(cell).exists() and (result := grid.result(cell)) is not None:
                 self._learn(cell, result.seconds["train"])
-        self.last = self.start
 
     def finished(self, cell: Cell, result: CellResult) -> None:
         """A cell is done; what it took includes its scores."""
@@ -165,11 +169,14 @@ class Clock:
         self.seconds.setdefault(kind_of(cell), []).append(seconds)
 
     def left(self) -> str:
-        """Cells and time that are left, as the end of a line."""
+        """Cells and time that are left, as the end of a line; others may have finished some."""
+        paths = {name: self.grid.result_path(cell) for name, cell in self.waiting.items()}
+        self.waiting = {n: c for n, c in self.waiting.items() if not paths[n].exists()}
         known = [second for each in self.seconds.values() for second in each]
         if not known:
             return f"; {len(self.waiting)} cells to go"
-        total = sum(mean(self.seconds.get(kind, known)) for kind in self.waiting.values())
+        kinds = [kind_of(cell) for cell in self.waiting.values()]
+        total = sum(mean(self.seconds.get(kind, known)) for kind in kinds)
         return f"; {len(self.waiting)} cells to go, about {duration(total)}"
 
 

@@ -70,6 +70,8 @@ class RunSettings:
     def from_toml(cls, path: Path) -> RunSettings:
         """From config.toml; unknown keys are errors that list the choices."""
         values = read_toml(path)
+        if "source" in values:
+            raise UserError(f"{path.parent}: a run of bacon discover, not of bacon train")
         values["split"] = settings_from(SplitSettings, values.get("split", {}), where=str(path))
         values["recipe"] = settings_from(Recipe, values.get("recipe", {}), where=str(path))
         return settings_from(cls, values, where=str(path))
@@ -101,7 +103,7 @@ class RunSettings:
     def n_views(self) -> int:
         """Stored views of each kind; two equal ones would teach nothing."""
         least = max(Counter(METHODS[self.method].method.views).values())
-        if not self.views.isdigit() or int(self.views) < least:
+        if not self.views.isdecimal() or int(self.views) < least:
             raise UserError(
                 f"views {self.views!r} is neither {FRESH!r} nor a number of at least {least}, "
                 f"which {self.method} compares of an image"
@@ -126,7 +128,7 @@ def resolve(
         raise UserError(f"views {settings.views!r}: {own.needs_fresh_views}")
     if preset in OF_DATASET and dataset is not None and dataset.learning_rate is not None:
         recipe = {"learning_rate": dataset.learning_rate} | recipe
-    return dataclasses.replace(
+    resolved = dataclasses.replace(
         settings,
         preset=preset,
         backbone=full_name(settings.backbone),
@@ -136,6 +138,9 @@ def resolve(
         recipe=recipe_for(settings.method, preset=preset, changes=recipe),
         settings=dataclasses.asdict(own),
     )
+    if resolved.views != FRESH and resolved.recipe.epochs:
+        assert resolved.n_views  # a wrong number is refused before a folder is made
+    return resolved
 
 
 def start_folder(folder: Path, settings: RunSettings, *, resume: bool) -> None:

@@ -170,12 +170,14 @@ def run(
     request = _request(context.params)
     folders = _grid(grid, results)
     cells = sharded(request.cells(), shard)
+    before = {cell.name for cell in cells if folders.result_path(cell).exists()}
     if jobs > 1:
         words = ["benchmark", "run", *request.words(), "--grid", str(grid)]
         words += ["--results", str(folders.results)] + (["--shard", shard] if shard else [])
         words += ["--data", str(data)] if data else []
         run_jobs(words, jobs=jobs, tell=tell)
     outcome = run_grid(request, cells, folders, data=data, tell=tell)
+    outcome.count_as_run(before)
     show(outcome.as_dict(), as_json=json, text=outcome.text())
     if outcome.failed:
         raise typer.Exit(1)

@@ -156,10 +156,14 @@ def evaluate(run: RunFolder, json: JsonFlag = False) -> None:
 
     Example: bacon evaluate runs/cifar100-lt
     """
+    from bacon_gcd.benchmark.settings import RunSettings
     from bacon_gcd.system.files import read_json
 
     path = run / "result.json"
     if not path.exists():
+        if not (run / "config.toml").exists():
+            raise UserError(f"{run}: not a run of bacon train; there is no config.toml in it")
+        RunSettings.from_toml(run / "config.toml")  # says so if it is one of bacon discover
         again = command("bacon", "train", "--resume", run)
         raise UserError(f"{path}: no such file; finish the run with: {again}")
     result = read_json(path)

@@ -53,6 +53,8 @@ class Inputs:
     backbone: Backbone
     tuned: str
     tokens: TokenSource
+    n_views: int = 0
+    """Training views over which features are averaged."""
     sorting_seconds: float = 0.0
     """How long it is expected to take to sort them."""
 
@@ -60,7 +62,9 @@ class Inputs:
     def samples(self) -> Samples:
         """What training and sorting need of them."""
         groups = self.table.groups
-        return Samples(self.tokens, self.labels, len(self.known), self.backbone, groups)
+        return Samples(
+            self.tokens, self.labels, len(self.known), self.backbone, groups, self.n_views
+        )
 
 
 def read_inputs(
@@ -81,6 +85,7 @@ def read_inputs(
     refuse_names(asked.names, "vectors" if asked.features else pick_backbone(asked.backbone))
     if asked.features is not None:
         inputs = from_features(table, vectors_of(asked, tables), device=device)
+        effort = dataclasses.replace(effort, views=0)  # there is nothing to crop
         expected = forecast(table, inputs.backbone, effort, n_missing=0, workers=workers)
         tell(expected.line())
         inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
@@ -191,7 +196,7 @@ def from_images(
     """Tokens of every image, from the cache where they are already."""
     rows = np.arange(len(table))
     bank = build_bank(table, rows, backbone, n_views=views, seed=seed, workers=workers)
-    return Inputs(table, *known_classes(table), backbone, tuned, bank)
+    return Inputs(table, *known_classes(table), backbone, tuned, bank, n_views=views)
 
 
 def from_features(

@@ -43,7 +43,7 @@ from bacon_gcd.model import CENTROID_METHOD, by_centroids
 from bacon_gcd.system.devices import Device, find_device
 from bacon_gcd.system.files import append_line, replacing_folder
 from bacon_gcd.system.processes import agreed, alone, is_first, wait_for_all
-from bacon_gcd.system.progress import followed_by
+from bacon_gcd.system.progress import followed_by, working
 
 IntArray = npt.NDArray[np.int64]
 
@@ -74,7 +74,7 @@ def discover(
         threshold: 0 to 1, of the probability from which an image is known; None: its likeliest
             class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
-        effort: quick (no training), normal or thorough.
+        effort: quick, normal (several views of each image) or thorough (training, too, if it pays).
         names: a file of names, one per line, that may be proposed for new classes; for a backbone
             that reads text too.
         device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
@@ -158,7 +158,7 @@ def learn_from(
     with followed_by(inputs.sorting_seconds):
         return learn(
             inputs.samples,
-            short_plan(settings.epochs),
+            replace(short_plan(settings.epochs), on_trial=True),
             allowed=allowed,
             threshold=settings.threshold,
             seed=settings.seed,
@@ -188,6 +188,7 @@ def found_in(learned: Learned, settings: DiscoverSettings, inputs: Inputs) -> Fo
         duplicates=find_duplicates(inputs.table, learned.frozen, near),
         expected=answer.expected,
         certain=None if left is None else left.certain,
+        trial=learned.trial,
         names=propose(
             learned.frozen,
             answer.images.class_ids,
@@ -246,7 +247,7 @@ def map_of(features: Tensor, seed: int) -> npt.NDArray[np.float32]:
     """(N, 2) positions on the map; images that all look the same lie on one point."""
     if float(features.std(dim=0).max()) < 1e-6:
         return np.zeros((len(features), 2), dtype=np.float32)
-    with torch.random.fork_rng():
+    with working("drawing the map"), torch.random.fork_rng():
         torch.manual_seed(seed)
         xy = project(features)
     return np.nan_to_num(xy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,39 @@ def time_left(units: float, speed: float) -> str:
 
 def no_progress(done: int = 1, note: str = "") -> None:
     """Show nothing: of several processes, one shows progress."""
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show `what` and the time that passed while work whose length nobody knows is going on.
+
+    Not around `progress`: there is one bar at a time.
+    """
+    with _clock(what) if sys.stderr.isatty() else _late_line(what):
+        yield
+
+
+@contextmanager
+def _clock(what: str) -> Iterator[None]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        bars.add_task(what, total=None)
+        yield
+
+
+@contextmanager
+def _late_line(what: str) -> Iterator[None]:
+    """One line, unless the work is over before anybody would wonder."""
+    timer = threading.Timer(QUIET_SECONDS, sys.stderr.write, (f"{what} ...\n",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bacon_gcd.backbone.sources import TokenSource
@@ -45,6 +46,24 @@ def embed(
             tokens = source.test(positions) if view is None else source.stored_view(positions, view)
             rows.append(function(tokens.to(device)))
     return gather_rows(torch.cat(rows)[: own.stop - own.start], len(source))
+
+
+def embed_views(
+    function: Callable[[Tensor], Tensor],
+    source: TokenSource,
+    *,
+    n_views: int,
+    device: torch.device | None = None,
+) -> Tensor:
+    """(N, D) unit features of every image, averaged over its test view and its training views.
+
+    What differs between crops and mirrored images is no property of a class. Arguments are those
+    of `embed`; n_views: the training views that are averaged, 0 for the test view alone.
+    """
+    total = F.normalize(embed(function, source, device=device), dim=1)
+    for view in range(1, n_views + 1):
+        total += F.normalize(embed(function, source, view=view, device=device), dim=1)
+    return F.normalize(total, dim=1) if n_views else total
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from bacon_gcd.benchmark import runner
@@ -19,6 +21,7 @@ from bacon_gcd.benchmark.status import status_of
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
 from tests.benchmark.grids import grid_in, quick_request, real_result
+from tests.small_backbone import use_small_backbone
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -216,3 +219,23 @@ def test_a_result_is_made_without_training_where_the_method_needs_none(tmp_path)
     assert result.curve == []
     assert result.task["n_classes"] == 10
     assert result.measures["projected_cosine"] is None
+
+
+def test_any_labeled_folder_can_be_a_column(tmp_path, monkeypatch):
+    monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
+    use_small_backbone(monkeypatch)
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(("red", "green", "blue", "gray")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for image in range(12):
+            pixels = rng.integers(0, 80, size=(16, 16, 3), dtype=np.uint8)
+            pixels[..., number % 3] += np.uint8(150 if number < 3 else 60)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{image}.png")
+    words = ["--protocol", "vectors", "--dataset", f"folder:{tmp_path / 'photos'}"]
+    words += ["--known", "0.5", "--ratio", "2", "--methods", "kmeans", "--grid", tmp_path / "grid"]
+    done = bacon("run", "table2", *words)
+    assert done.exit_code == 0, done.output
+    (result,) = (tmp_path / "grid/results").glob("*.json")
+    task = read_result(result).task
+    assert (task["n_classes"], task["n_known"]) == (4, 2)
+    assert "known 0.5" in bacon("table", "table2", *words).output

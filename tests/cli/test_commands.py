@@ -120,11 +120,26 @@ def test_names_cannot_send_commands_to_the_terminal(capsys):
     )
 
 
-def test_a_printed_command_can_be_pasted():
+def test_a_printed_command_can_be_pasted(tmp_path, monkeypatch):
     words = ["bacon", "review", "my photos/it's $HOME"]
     assert shlex.split(text.command(*words)) == words
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my run").mkdir()
+    (tmp_path / "my run/config.toml").write_text('method = "gcd"\n')
     done = runner.invoke(app, ["evaluate", "my run"])
     assert "bacon train --resume 'my run'" in str(done.exception)
+
+
+@pytest.mark.parametrize("words", [["evaluate"], ["train", "--resume"], ["demo", "-o"]])
+def test_a_run_of_another_command_is_called_by_its_name(tmp_path, words):
+    (tmp_path / "config.toml").write_text('source = "photos"\n')
+    done = runner.invoke(app, [*words, str(tmp_path)])
+    assert str(done.exception) == f"{tmp_path}: a run of bacon discover, not of bacon train"
+
+
+def test_scores_of_what_is_no_run_are_not_promised(tmp_path):
+    done = runner.invoke(app, ["evaluate", str(tmp_path)])
+    assert "not a run of bacon train" in str(done.exception)
 
 
 def test_threads_that_wait_sleep_unless_the_person_says_otherwise():

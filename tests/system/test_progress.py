@@ -1,5 +1,7 @@
+import time
+
 from bacon_gcd.system import progress as shown
-from bacon_gcd.system.progress import followed_by, progress, time_left
+from bacon_gcd.system.progress import followed_by, progress, time_left, working
 
 
 def test_the_time_left_is_that_of_the_whole_command():
@@ -32,3 +34,14 @@ def test_of_several_processes_one_shows_progress(capsys, monkeypatch):
     with progress("embedding", 100) as advance:
         advance(20)
     assert not capsys.readouterr().err
+
+
+def test_long_work_says_what_it_is_and_short_work_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(shown, "QUIET_SECONDS", 0.01)
+    with working("counting"):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "counting ...\n"
+    monkeypatch.setattr(shown, "QUIET_SECONDS", 60.0)
+    with working("counting"):
+        pass
+    assert capsys.readouterr().err == ""
