@@ -18,14 +18,15 @@ from torch import Tensor
 from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.backbone.weights import MIRRORED, load_backbone
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.labels import encode, is_unlabeled
 from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.discovery.image_size import fitting_size
 from bacon_gcd.discovery.inputs import VECTOR_NOISE
 from bacon_gcd.discovery.learn import TRAINED, Learned, Plan, Samples, learn, short_plan
-from bacon_gcd.discovery.settings import DEFAULT_EFFORT, Range, effort_for
+from bacon_gcd.discovery.settings import Range
 from bacon_gcd.methods import METHODS, recipe_for, settings_for
 from bacon_gcd.metrics import anchored
 from bacon_gcd.model import (
@@ -113,9 +114,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         known, labels = encode(own_labels if y is None else y, len(source))
         allowed = self._allowed(len(known), labels)
         samples = Samples(source, labels, len(known), backbone)
-        learned = learn(
-            samples, self._plan(len(source)), allowed=allowed, seed=seed, device=self._device()
-        )
+        learned = learn(samples, self._plan(), allowed=allowed, seed=seed, device=self._device())
         self._keep(learned, samples, known)
         return self
 
@@ -224,26 +223,35 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
             vectors = Vectors(X.shape[1], device=self._device())
             return vectors, ReadyTokens(X, noise=VECTOR_NOISE), None
         table = table_from(X)
+        size = self.image_size or (None if self._n_epochs else fitting_size(self.backbone, table))
         backbone = load_backbone(
-            self.backbone, image_size=self.image_size, tuned=TUNED, device=self._device()
+            self.backbone, image_size=size, tuned=self._tuned, device=self._device()
         )
+        views = self.views if self._n_epochs else 0
         strong = "strong" in METHODS[self.method].method.views
         bank = build_bank(
             table,
             np.arange(len(table)),
             backbone,
-            n_views=self.views,
-            strong_views=self.views if strong else 0,
+            n_views=views,
+            strong_views=views if strong else 0,
             seed=seed,
         )
         own = [table.class_names[c] if c >= 0 else -1 for c in table.labels]
         return backbone, bank, own
 
-    def _plan(self, n_samples: int) -> Plan:
+    @property
+    def _n_epochs(self) -> int:
+        return self.epochs or 0  # as in the default effort of `discover`
+
+    @property
+    def _tuned(self) -> str:
+        """The part of the backbone that is trained; without training, as in `discover`."""
+        return TUNED if self._n_epochs else MIRRORED
+
+    def _plan(self) -> Plan:
         """The short training of `discover`, or the method as its preset has it."""
-        epochs = (
-            effort_for(DEFAULT_EFFORT, n_samples).epochs if self.epochs is None else self.epochs
-        )
+        epochs = self._n_epochs
         asked = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
         if self.method == TRAINED and self.preset is None:
             return short_plan(epochs, settings=self.settings, **asked)
@@ -268,7 +276,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         facts = {
             "method": learned.name,
             "settings": dataclasses.asdict(method.settings),
-            "backbone": describe_backbone(samples.backbone, tuned=TUNED),
+            "backbone": describe_backbone(samples.backbone, tuned=self._tuned),
         }
         self.model_ = Model(method, samples.backbone, tuple(map(str, self.classes_)), facts)
         logits = embed(self.model_.predictor.logits, samples.tokens, device=self._device())

@@ -16,6 +16,7 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import (
     CATALOGUE,
+    MIRRORED,
     best_cached,
     cached,
     find,
@@ -28,6 +29,7 @@ from bacon_gcd.data.joined import join
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.forecast import forecast
+from bacon_gcd.discovery.image_size import fitting_size
 from bacon_gcd.discovery.learn import Samples
 from bacon_gcd.discovery.names import refuse_names
 from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Tell, effort_for
@@ -91,7 +93,9 @@ def read_inputs(
         inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
         return dataclasses.replace(settings, backbone="vectors", views=0), inputs
     name = pick_backbone(asked.backbone)
-    backbone, tuned = open_backbone(name, device=device)
+    size = asked.image_size or (fitting_size(name, table) if effort.fitted else None)
+    tuned = find(name).quick_part if effort.epochs else MIRRORED
+    backbone = open_backbone(name, tuned, size, device=device)
     tell(backbone_line(name, backbone.image_size))
     n_missing = n_unfinished(table, backbone, n_views=effort.views, seed=asked.seed)
     expected = forecast(table, backbone, effort, n_missing=n_missing, workers=workers)
@@ -101,8 +105,8 @@ def read_inputs(
             table, backbone, tuned, views=effort.views, seed=asked.seed, workers=workers
         )
     inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
-    size = backbone.image_size
-    return dataclasses.replace(settings, backbone=backbone.name, image_size=size), inputs
+    seen_at = backbone.image_size
+    return dataclasses.replace(settings, backbone=backbone.name, image_size=seen_at), inputs
 
 
 def tables_of(settings: DiscoverSettings) -> dict[str, ImageTable]:
@@ -183,11 +187,17 @@ def backbone_line(name: str, image_size: int) -> str:
     return f"backbone {name} at {image_size} px ({find(name).trained_on}){hint}"
 
 
-def open_backbone(name: str, *, device: Device = None) -> tuple[Backbone, str]:
-    """The backbone, and how much of it is trained: little of a ResNet, a block of a ViT."""
-    tuned = find(name).quick_part
+def open_backbone(
+    name: str, tuned: str, image_size: int | None, *, device: Device = None
+) -> Backbone:
+    """The backbone of this name; in bfloat16 where that is fast.
+
+    tuned: the part that is trained, see `load_backbone`. image_size: its own unless given.
+    """
     precision = trunk_dtype(AUTO, device=device) if find_device(device).type == "cuda" else FLOAT32
-    return load_backbone(name, tuned=tuned, trunk_dtype=precision, device=device), tuned
+    return load_backbone(
+        name, tuned=tuned, image_size=image_size, trunk_dtype=precision, device=device
+    )
 
 
 def from_images(

@@ -14,7 +14,7 @@ Range = tuple[int, int]
 Tell = Callable[[str], None]
 AUTO = "auto"
 EFFORTS = ("quick", "normal", "thorough")
-DEFAULT_EFFORT = "quick"
+DEFAULT_EFFORT = "normal"
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,20 @@ def settings_of(config: Mapping[str, Any], where: str, **changes: Any) -> Discov
 class Effort:
     """How much work is done on each image."""
 
-    views: int
-    """Crops and mirrored images that are stored of each image, beside the image as it is."""
-    epochs: int
-    """0: the backbone's own features are used as they are."""
+    fitted: bool
+    """Whether photographs are seen larger than the backbone's own size; see `fitting_size`."""
+    views: int = 0
+    """Crops that are stored of each image for training, beside the image as it is."""
+    epochs: int = 0
+    """0: the backbone's own features are used, averaged over an image and its mirror image."""
 
 
 def effort_for(name: str, n_images: int) -> Effort:
-    """Views and epochs of quick, normal and thorough; small sets are seen more often."""
+    """What quick, normal and thorough mean; small sets are trained on for longer."""
     efforts = {
-        "quick": Effort(0, 0),
-        "normal": Effort(4, 0),
-        "thorough": Effort(4, min(max(50_000 // n_images, 10), 30)),
+        "quick": Effort(fitted=False),
+        "normal": Effort(fitted=True),
+        "thorough": Effort(fitted=True, views=4, epochs=min(max(50_000 // n_images, 10), 30)),
     }
     return efforts[choose("effort", name, efforts)]
 

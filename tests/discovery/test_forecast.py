@@ -27,7 +27,7 @@ def photos(tmp_path, monkeypatch):
 
 
 def test_every_part_is_measured_on_images_of_the_set(photos, clock):
-    found = forecast(*photos, Effort(views=2, epochs=4), n_missing=32, workers=1)
+    found = forecast(*photos, Effort(fitted=True, views=2, epochs=4), n_missing=32, workers=1)
     assert found.embedding == pytest.approx((3 + 1) / 8 * 32)  # three views, one rendering
     passes = 2 + 4 / 1  # before, after, and with every estimate of the class counts
     assert found.training == pytest.approx((4 + passes) * 32 / 128)
@@ -36,9 +36,9 @@ def test_every_part_is_measured_on_images_of_the_set(photos, clock):
 
 
 def test_what_is_stored_or_not_trained_takes_no_time(photos, clock):
-    found = forecast(*photos, Effort(views=0, epochs=0), n_missing=0, workers=1)
+    found = forecast(*photos, Effort(fitted=True), n_missing=0, workers=1)
     assert (found.embedding, found.training) == (0, 0)
-    ready = forecast(photos[0], Vectors(8), Effort(views=0, epochs=0), n_missing=0, workers=1)
+    ready = forecast(photos[0], Vectors(8), Effort(fitted=True), n_missing=0, workers=1)
     assert ready.embedding == 0 < ready.sorting
 
 
