@@ -85,16 +85,17 @@ def changes(file: Path) -> Iterator[tuple[Change, str]]:
 
 
 def _code(tree: ast.AST) -> Iterator[ast.expr]:
-    """The expressions that compute something: no annotations, messages, docstrings, imports."""
+    """The expressions that compute something: no annotations, decorators, messages, imports."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr):
+            continue
+        if isinstance(child, ast.keyword) and child.arg == "strict":  # of zip: a check of ours
             continue
         if isinstance(child, ast.AnnAssign):
             yield from _code(ast.Expr(child.value)) if child.value else ()
             continue
-        if isinstance(child, ast.arg) or (
-            isinstance(child, ast.expr) and child is getattr(tree, "returns", None)
-        ):
+        about = [getattr(tree, "returns", None), *getattr(tree, "decorator_list", [])]
+        if isinstance(child, ast.arg) or any(child is each for each in about):
             continue
         if isinstance(child, ast.expr) and hasattr(child, "lineno"):
             yield child

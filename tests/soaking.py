@@ -17,13 +17,21 @@ def rounds(name, *, short, share, most=None):
 
     most: of a soak; there is nothing new after it.
     """
+    if not SECONDS:
+        yield from range(short)
+        return
     end, done = time.monotonic() + share * SECONDS, 0
-    while time.monotonic() < end and done != most if SECONDS else done < short:
+    while time.monotonic() < end and done != most:
         yield done
         done += 1
-    if SECONDS and RESULTS:
+    note(name, done)
+
+
+def note(name, n_rounds):
+    """Keep what a soak has done; several processes append to the file."""
+    if RESULTS:
         with Path(RESULTS).open("a") as file:
-            file.write(json.dumps({"name": name, "rounds": done}) + "\n")
+            file.write(json.dumps({"name": name, "rounds": n_rounds}) + "\n")
 
 
 def seed(number):

@@ -152,3 +152,8 @@ def test_what_cannot_be_counted_is_said_in_one_line(clusters, labels, cost, mess
         class_counts_from_clusters(
             clusters, labels, n_classes=3, n_known=2, rank_match=True, cost=cost
         )
+
+
+def test_a_single_class_holds_every_image():
+    options = {"n_classes": 1, "n_known": 1, "rank_match": False}
+    assert class_counts_from_clusters([0, 0, 0], [0, -1, -1], **options).tolist() == [3]

@@ -234,3 +234,8 @@ def test_anchored_accuracy_of_nothing_is_null():
     result = anchored([], [], names=np.array([0, -1]), n_known=1)
     assert (result.all, result.old, result.new) == (None, None, None)
     assert anchored([0], [0], names=np.array([0]), n_known=1).new is None
+
+
+def test_a_cluster_without_a_labeled_image_of_the_first_class_is_not_named_after_it():
+    names = name_clusters([1, 1, 1], [1, 1, -1], n_clusters=2, n_known=2)
+    assert names.tolist() == [-1, 1]

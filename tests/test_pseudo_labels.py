@@ -59,6 +59,11 @@ def test_an_empty_class_counts_as_the_authors_1e_12_of_all_images():
     torch.testing.assert_close(empty[0, 1], empty.new_tensor(1e-12), rtol=1e-6, atol=0)
 
 
+def test_two_classes_of_a_long_tail_have_its_whole_ratio():
+    prior = pl.long_tail_prior(torch.tensor([1.0, 2.0]), ratio=4.0, n_rows=100)
+    torch.testing.assert_close(prior, torch.tensor([0.2, 0.8]))
+
+
 def test_no_pseudo_label_lets_a_gradient_through():
     leaf = torch.randn(4, 3, generator=generator(), requires_grad=True)
     p, counts = leaf.softmax(dim=1), torch.tensor([4, 2, 1])
@@ -222,6 +227,12 @@ def test_partners_are_same_class_if_labeled_and_nearest_otherwise():
     assert pl.partners(features[:1], labels[3:4], generator=generator()).tolist() == [0]
 
 
+def test_no_rows_have_no_partners():
+    assert pl.nearest_rows(torch.empty(0, 3)).shape == (0,)
+    labels = torch.empty(0, dtype=torch.long)
+    assert pl.same_class_partners(labels, generator=generator()).shape == (0,)
+
+
 def test_labeled_partners_are_drawn_evenly_and_repeatably():
     labels = torch.tensor([2, 2, 2, -1, 1])
     draws = [pl.same_class_partners(labels, generator=generator(s)).tolist() for s in range(200)]
@@ -246,6 +257,15 @@ def test_standardized_rows_have_mean_zero_and_unbiased_deviation_one():
     flat = torch.ones(2, 3, requires_grad=True)
     pl.standardize(flat).sum().backward()
     assert flat.grad.isfinite().all()
+
+
+def test_two_scores_are_standardized_by_the_unbiased_deviation():
+    half = 0.5**0.5
+    assert pl.standardize(torch.tensor([[0.0, 2.0]]))[0].tolist() == pytest.approx([-half, half])
+
+
+def test_a_score_at_the_quantile_is_not_below_it():
+    assert not pl.below_quantile(torch.tensor([0.5]), torch.full((4,), 0.5), quantile=0.3).any()
 
 
 def test_novel_is_what_scores_below_the_quantile_of_the_labeled_rows():

@@ -100,6 +100,8 @@ def _is_locked(folder: Path) -> bool:
             return False
     except Timeout:
         return True
+    except UserError:  # a folder that cannot be written to is not being filled
+        return False
 
 
 def _weights() -> Iterator[Stored]:

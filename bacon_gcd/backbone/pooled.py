@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from bacon_gcd.backbone.base import Backbone, Color, Device, device_or_default
 from bacon_gcd.backbone.vectors import VectorTail
@@ -95,22 +96,41 @@ class _Whole(nn.Module):
         return features
 
 
-def frozen_whole(backbone: Backbone) -> PooledBackbone:
+def as_it_is(network: nn.Module, images: Tensor) -> Tensor:
+    """(N, D) features of the images."""
+    features: Tensor = network(images)
+    return features
+
+
+def with_mirror_image(network: nn.Module, images: Tensor) -> Tensor:
+    """(N, D) sum of the unit features of each image and of its mirror image.
+
+    What an image shows is seldom a matter of left and right, so the mean of both is less noisy.
+    """
+    both = network(torch.cat([images, images.flip(3)]))
+    first, second = normalize(both, dim=1).chunk(2)
+    return first + second
+
+
+def frozen_whole(backbone: Backbone, *, mirrored: bool = False) -> PooledBackbone:
     """The same network with all of it frozen: its features are the tokens, at their own length.
 
     A two-layer tail is trained on top of them, which takes a small part of the time that tuning
     the network's own last part takes.
+
+    mirrored: see `with_mirror_image`.
     """
     seen = Preprocessing(backbone.image_size, backbone.mean, backbone.std)
     whole = PooledBackbone(
         _Whole(backbone),
-        lambda network, images: network(images),
+        with_mirror_image if mirrored else as_it_is,
         seen,
         name=backbone.name,
         weights=backbone.weights,
         device=backbone.device,
     )
-    whole.hash = digest("frozen-whole-1", backbone.hash)  # precision and size are part of that
+    kind = "frozen-mirrored-1" if mirrored else "frozen-whole-1"
+    whole.hash = digest(kind, backbone.hash)  # precision and size are part of that
     return whole
 
 

@@ -111,6 +111,10 @@ def _read_torch(path: Path) -> object:
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is odd about a file is our one line to say
             return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # whose own text is about options of torch
+        raise UserError(
+            f"{path}: not a file of torch.save, or it holds more than tensors"
+        ) from None
     except Exception as error:
         reason = _first_line(error)
         raise UserError(f"{path}: not a plain torch state dict: {reason}") from None

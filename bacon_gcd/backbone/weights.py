@@ -20,6 +20,7 @@ from bacon_gcd.system.files import cache_dir
 
 HUB_FILE = "model.safetensors"
 VECTORS = "vectors"  # as the tuned part: nothing of the network, a small tail on its features
+MIRRORED = "mirrored"  # the same, on the mean features of an image and its mirror image
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,20 @@ def load_backbone(
     name: of the catalogue, hf:NAME_OR_FOLDER or timm:NAME.
     image_size: the backbone's own unless given.
     tuned: "block", the last one; "conv", the last convolution of a ResNet; a number of blocks of a
-    ViT, as text; or "vectors", a small tail on the features of the frozen network. A bfloat16 trunk
-    is used only where it is computed natively.
+    ViT, as text; "vectors", a small tail on the features of the frozen network; or "mirrored", the
+    same with features that are averaged over an image and its mirror image. A bfloat16 trunk is
+    used only where it is computed natively.
     """
+    if tuned == MIRRORED:
+        inner = load_backbone(
+            name,
+            image_size=image_size,
+            tuned="block" if library_of(name) else find(name).quick_part,
+            weights=weights,
+            trunk_dtype=trunk_dtype,
+            device=device,
+        )
+        return frozen_whole(inner, mirrored=True)
     if library_of(name):
         return _from_library(name, image_size, tuned, trunk_dtype, device)
     entry = find(name)

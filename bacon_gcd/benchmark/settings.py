@@ -15,6 +15,7 @@ from bacon_gcd.data.datasets import find_dataset
 from bacon_gcd.data.longtail import SplitSettings
 from bacon_gcd.methods import METHODS, on_dataset, preset_of, recipe_for, settings_for
 from bacon_gcd.methods.base import Recipe
+from bacon_gcd.system.devices import Device
 from bacon_gcd.system.files import write_atomic
 
 FRESH = "fresh"
@@ -47,15 +48,19 @@ class RunSettings:
     """The method's own settings, all of them."""
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any], changes: Mapping[str, Any]) -> RunSettings:
+    def from_options(
+        cls, options: Mapping[str, Any], changes: Mapping[str, Any], *, device: Device = None
+    ) -> RunSettings:
         """Resolved settings from options of `bacon train`, each under the name of its field.
 
         Args:
             options: of the run, the split and the recipe together; others are left out.
             changes: of the method's own settings.
+            device: where the run is to be trained: decides what `trunk` auto means.
         """
         run, split, recipe = (_own(kind, options) for kind in (cls, SplitSettings, Recipe))
-        return resolve(cls(**run, split=SplitSettings(**split)), changes=changes, recipe=recipe)
+        asked = cls(**run, split=SplitSettings(**split))
+        return resolve(asked, changes=changes, recipe=recipe, device=device)
 
     def to_toml(self) -> str:
         """As the text of config.toml."""
@@ -65,6 +70,8 @@ class RunSettings:
     def from_toml(cls, path: Path) -> RunSettings:
         """From config.toml; unknown keys are errors that list the choices."""
         values = read_toml(path)
+        if "source" in values:
+            raise UserError(f"{path.parent}: a run of bacon discover, not of bacon train")
         values["split"] = settings_from(SplitSettings, values.get("split", {}), where=str(path))
         values["recipe"] = settings_from(Recipe, values.get("recipe", {}), where=str(path))
         return settings_from(cls, values, where=str(path))
@@ -96,7 +103,7 @@ class RunSettings:
     def n_views(self) -> int:
         """Stored views of each kind; two equal ones would teach nothing."""
         least = max(Counter(METHODS[self.method].method.views).values())
-        if not self.views.isdigit() or int(self.views) < least:
+        if not self.views.isdecimal() or int(self.views) < least:
             raise UserError(
                 f"views {self.views!r} is neither {FRESH!r} nor a number of at least {least}, "
                 f"which {self.method} compares of an image"
@@ -105,7 +112,11 @@ class RunSettings:
 
 
 def resolve(
-    settings: RunSettings, *, changes: Mapping[str, Any], recipe: Mapping[str, Any]
+    settings: RunSettings,
+    *,
+    changes: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    device: Device = None,
 ) -> RunSettings:
     """Fill in the dataset's and the method's own values; explicit ones win."""
     dataset = find_dataset(settings.dataset)
@@ -117,16 +128,19 @@ def resolve(
         raise UserError(f"views {settings.views!r}: {own.needs_fresh_views}")
     if preset in OF_DATASET and dataset is not None and dataset.learning_rate is not None:
         recipe = {"learning_rate": dataset.learning_rate} | recipe
-    return dataclasses.replace(
+    resolved = dataclasses.replace(
         settings,
         preset=preset,
         backbone=full_name(settings.backbone),
         image_size=settings.image_size or own_image_size(settings.backbone),
-        trunk=str(trunk_dtype(settings.trunk)).removeprefix("torch."),
+        trunk=str(trunk_dtype(settings.trunk, device=device)).removeprefix("torch."),
         split=dataclasses.replace(settings.split, dataset=settings.dataset),
         recipe=recipe_for(settings.method, preset=preset, changes=recipe),
         settings=dataclasses.asdict(own),
     )
+    if resolved.views != FRESH and resolved.recipe.epochs:
+        assert resolved.n_views  # a wrong number is refused before a folder is made
+    return resolved
 
 
 def start_folder(folder: Path, settings: RunSettings, *, resume: bool) -> None:

@@ -52,7 +52,8 @@ class Sorter:
 
     def evidence(self, features: Tensor) -> Tensor:
         """(n, C) for each class, of images that the run has not seen."""
-        near = exact_neighbors(features, self._kept_features, n_neighbors=self.n_neighbors)
+        directions = self.rows(features).directions
+        near = exact_neighbors(directions, self._kept_directions, n_neighbors=self.n_neighbors)
         return shared(self.own_evidence(features), neighbor_means(self._kept_evidence, near))
 
     def own_evidence(self, features: Tensor) -> Tensor:
@@ -71,6 +72,10 @@ class Sorter:
     @cached_property
     def _kept_features(self) -> Tensor:
         return self.kept.float()
+
+    @cached_property
+    def _kept_directions(self) -> Tensor:
+        return self.rows(self._kept_features).directions
 
     @cached_property
     def _kept_evidence(self) -> Tensor:

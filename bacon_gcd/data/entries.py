@@ -20,6 +20,10 @@ from bacon_gcd.data.pixels import HEIF_EXTENSIONS, HEIF_EXTRA, Box, IntArray, ha
 
 JPEG_EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
 EXTENSIONS = JPEG_EXTENSIONS | {".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+UNREAD_IMAGES = frozenset(
+    {".avif", ".jxl", ".jp2", ".svg", ".psd", ".dcm"}
+    | {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}  # of cameras
+)
 SPLITS = ("train", "test")
 SPLIT_FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 SPLIT_FOLDERS |= dict.fromkeys(("val", "valid", "validation"), "val")
@@ -80,8 +84,9 @@ def describe_ignored(ignored: Mapping[str, int]) -> str:
 
 
 def _advice(extension: str) -> str:
-    readable = extension in HEIF_EXTENSIONS
-    return f" (pip install '{HEIF_EXTRA}' reads them)" if readable else ""
+    if extension in HEIF_EXTENSIONS:
+        return f" (pip install '{HEIF_EXTRA}' reads them)"
+    return " (not read; convert them to JPEG or PNG)" if extension in UNREAD_IMAGES else ""
 
 
 def plain_text(text: str) -> str:

@@ -24,8 +24,10 @@ from bacon_gcd.discovery.duplicates import Duplicates
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.inputs import Inputs
 from bacon_gcd.discovery.names import Proposals
+from bacon_gcd.discovery.trial import Trial
 from bacon_gcd.methods.base import Method
 from bacon_gcd.system.files import read_json
+from bacon_gcd.system.progress import working
 from bacon_gcd.system.text import command
 
 IntArray = npt.NDArray[np.int64]
@@ -147,6 +149,8 @@ class Found:
     """What hidden classes say of the answer, if any could be hidden."""
     tree: ClassTree | None = None
     """Coarser and finer cuts, when they are those of an earlier run."""
+    trial: Trial | None = None
+    """What hidden classes said of the training; None: there was none, or they were too few."""
     certain: npt.NDArray[np.bool_] | None = None
     """(N,) rows that stay in their class in every cut; None: those with a label."""
     given: tuple[str, ...] | None = None
@@ -177,15 +181,16 @@ def with_sorter(found: Found, *, seed: int) -> Found:
     """With the sorter of its classes, and the outliers among its images by the same measure."""
     images = found.images
     certain = found.inputs.labels >= 0 if found.certain is None else found.certain
-    fitted = fit_sorter(
-        found.features,
-        images.class_ids,
-        np.where(certain, images.class_ids, -1),
-        found.neighbors,
-        n_classes=len(found.classes),
-        sure=None if certain.all() else float(images.confidence[~certain].mean()),
-        seed=seed,
-    )
+    with working("outliers"):
+        fitted = fit_sorter(
+            found.features,
+            images.class_ids,
+            np.where(certain, images.class_ids, -1),
+            found.neighbors,
+            n_classes=len(found.classes),
+            sure=None if certain.all() else float(images.confidence[~certain].mean()),
+            seed=seed,
+        )
     outlier = (fitted.outlier_score >= OUTLIER) & ~certain
     images = dataclasses.replace(images, outlier=outlier)
     return dataclasses.replace(found, images=images, sorter=fitted.sorter)

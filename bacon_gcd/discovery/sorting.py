@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted, sort_by
@@ -16,6 +17,7 @@ from bacon_gcd.classes.reliability import Expected
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.discovery.constrained import settle_under, sort_under
 from bacon_gcd.discovery.corrected import Corrected, resized
+from bacon_gcd.system.progress import working
 
 IntArray = npt.NDArray[np.int64]
 
@@ -61,7 +63,9 @@ def sort_features(
         constraints: a person's corrections; known are then the classes that they call so.
         suspecting: (N, K) similar images by which labels are suspected.
     """
-    found = find_classes(features, labels, seed=seed, allowed=allowed, groups=groups)
+    # Small matrices and trees: classes are found on the CPU.
+    with torch.device("cpu"), working("counting classes and sorting images"):
+        found = find_classes(features, labels, seed=seed, allowed=allowed, groups=groups)
     suspecting = suspecting[:, : RULES.suspecting]
     if constraints is not None:
         return _sort_under(

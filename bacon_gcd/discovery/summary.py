@@ -14,6 +14,7 @@ from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.data.joined import file_of
 from bacon_gcd.discovery.result import Found
 from bacon_gcd.discovery.settings import DiscoverSettings
+from bacon_gcd.discovery.trial import Trial
 from bacon_gcd.report.contents import (
     ClassInfo,
     Duplicate,
@@ -44,7 +45,7 @@ def report_data(
         thumbnail=table.image,
         file=lambda row: file_of(table.source, row),
         notes=notes(settings, found),
-        chosen=chosen(settings),
+        chosen=chosen(settings, len(found.inputs.known), found.trial),
         expected=expected_of(found.expected),
         suspected=suspected(found),
         duplicates=[Duplicate(each.rows, each.kind) for each in found.duplicates],
@@ -84,18 +85,28 @@ def suspected(found: Found) -> list[Suspect]:
 def notes(settings: DiscoverSettings, found: Found) -> list[str]:
     """What a reader of the result must know."""
     entry = find(settings.backbone)
-    told = [number_note(settings, found), f"{found.inputs.table.summary()}."]
-    if found.number is not None and found.expected is None:
-        told.append(
-            "Too few labels could be hidden to measure how many images are right: the confidence "
-            "is a guess from other sets of images."
-        )
+    table = found.inputs.table
+    told = [number_note(settings, found), *unmeasured_note(found)]
+    if table.quarantine or table.ignored:
+        told.append(f"{table.summary()}.")
     if entry.supervised:
         told.append(
             f"The backbone {entry.name} was trained with ImageNet labels; classes like those of "
             "ImageNet are found more easily than others."
         )
     return told
+
+
+def unmeasured_note(found: Found) -> list[str]:
+    """Why nothing is said of how many images are right, where that is so."""
+    if found.number is None or found.expected is not None:
+        return []
+    labels = found.inputs.labels
+    why = "Too few labels could be hidden" if (labels >= 0).any() else "There was no label to hide"
+    return [
+        f"{why} to measure how many images are right: the confidence is a guess from other sets of "
+        "images. Three or more labels for each of several classes are enough to measure it."
+    ]
 
 
 def number_note(settings: DiscoverSettings, found: Found) -> str:
@@ -115,12 +126,13 @@ def number_note(settings: DiscoverSettings, found: Found) -> str:
         return f"The corrections of {settings.refit} were learned; classes: {settings.classes}."
     if number is None or not number.beside:
         return f"{n_classes} classes were looked for, as was asked."
-    others = ", ".join(f"{name} {count}" for name, count in sorted(number.beside.items()))
+    ways = sorted({round(count) for count in number.beside.values()})
+    ends = f"{ways[0]} to {ways[-1]}" if len(ways) > 1 else f"{ways[0]}, too"
     low, high = number.interval
     plausible = f"between {low} and {high} are plausible" if low < high else "no other is plausible"
     return (
         f"{n_classes} classes were looked for (setting: {settings.classes}); {plausible}. "
-        f"Other ways of counting say: {others}."
+        f"Single ways of counting say: {ends}."
     )
 
 
@@ -137,20 +149,39 @@ def expected_note(found: Measured | None) -> list[str]:
     ]
 
 
-def chosen(settings: DiscoverSettings) -> list[str]:
+def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None) -> list[str]:
     """Which way the images were sorted, and by which evidence."""
     if settings.recut or settings.refit or settings.update:
         return []
-    how = (
-        f"features trained for {settings.epochs} epochs"
-        if settings.epochs
-        else "the backbone's own features"
-    )
+    views = f", averaged over {settings.views + 1} views of each image" if settings.views else ""
+    trained = settings.epochs and trial is not None and trial.pays
+    how = f"features trained for {settings.epochs} epochs" if trained else "the backbone's features"
+    if n_known == 0:
+        return [
+            f"Images were sorted by {how}{views}. Nothing had a label: classes are groups of images "
+            "that are more alike than others. In doubt they are too fine, because classes are "
+            "merged more easily than split. A few labels make them better."
+        ]
     return [
-        f"Images were sorted by {how}. Known and new classes were told apart by how well an image "
-        "and its neighbors fit the labeled images of each class; where known ends and new begins "
-        "was learned by treating some known classes as new."
+        f"Images were sorted by {how}{views}. Known and new classes were told apart by how well an "
+        "image and its neighbors fit the labeled images of each class; where known ends and new "
+        "begins was learned by treating some known classes as new.",
+        *([trial_note(trial)] if settings.epochs else []),
     ]
+
+
+def trial_note(trial: Trial | None) -> str:
+    """Why trained features were used or not."""
+    if trial is None:
+        return (
+            "Training was not used: too few labels could be hidden to see whether it helps with "
+            "new classes."
+        )
+    kept = "Trained features were used" if trial.pays else "Training did not pay and was not used"
+    return (
+        f"{kept}: with {trial.n_classes} known classes treated as new, {trial.trained:.0%} of "
+        f"{trial.n_images} images were sorted right with training and {trial.frozen:.0%} without."
+    )
 
 
 def class_infos(found: Found) -> list[ClassInfo]:

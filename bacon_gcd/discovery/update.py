@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bacon_gcd.backbone.bank import ReadyTokens
 from bacon_gcd.classes.assign import Sorted, suspects
-from bacon_gcd.classes.neighbors import exact_neighbors, nearest
+from bacon_gcd.classes.map import between
+from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
 from bacon_gcd.discovery.apply import corrected
@@ -35,7 +36,6 @@ from bacon_gcd.model import CENTROID_METHOD, Model, load_model, tokens_for
 from bacon_gcd.system.files import replacing_folder
 
 IntArray = npt.NDArray[np.int64]
-MAPPED_BY = 3  # images of the run between which a new one is put on the map
 
 
 def update(
@@ -208,5 +208,4 @@ def sorted_rows(
 def map_positions(before: DiscoverRun, own: Tensor, new: Tensor) -> npt.NDArray[np.float32]:
     """(N + n, 2) the run's map as it is; new images in the middle of those that look like them."""
     xy = np.array([[row.x, row.y] for row in before.rows], dtype=np.float32)
-    near = exact_neighbors(new, own, n_neighbors=MAPPED_BY)
-    return np.concatenate([xy, xy[near].mean(axis=1)])
+    return np.concatenate([xy, between(new, own, xy)])

@@ -14,6 +14,7 @@ from bacon_gcd.discovery.settings import DiscoverSettings
 from bacon_gcd.discovery.summary import expected_note, notes, write_page
 from bacon_gcd.model import describe_backbone, save_model
 from bacon_gcd.system.files import write_atomic, write_json
+from bacon_gcd.system.progress import working
 from bacon_gcd.system.tables import write_csv
 
 
@@ -32,7 +33,8 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
     write_json(folder / "duplicates.json", groups)
     bad = [{"file_name": q.id, "reason": q.reason} for q in table.quarantine]
     write_csv(folder / "quarantine.csv", bad, columns=["file_name", "reason"])
-    tree = found.tree or tree_of(found, seed=settings.seed)
+    with working("coarser and finer classes"):
+        tree = found.tree or tree_of(found, seed=settings.seed)
     write_json(folder / "tree.json", tree.as_dict())
     write_atomic(folder / "edits.jsonl", b"")
     write_names(folder, found.names)

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from bacon_gcd import __version__
 from bacon_gcd.report import choices, columns, figures, quality, sprites, summary, tree
 from bacon_gcd.report.contents import ReportData
-from bacon_gcd.report.text import without_folders
+from bacon_gcd.report.text import breakable, without_folders
 from bacon_gcd.system.files import write_atomic
 from bacon_gcd.system.text import visible
 
@@ -168,7 +168,11 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": summary.percent, "number": "{:,}".format}
+    environment.filters |= {
+        "percent": summary.percent,
+        "number": "{:,}".format,
+        "breakable": breakable,
+    }
     environment.globals |= {
         "class_facts": quality.class_facts,
         "name_proposals": quality.name_proposals,

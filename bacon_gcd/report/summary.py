@@ -89,9 +89,10 @@ def _labels(data: ReportData) -> str:
     if not unlabeled.any():
         return "All of them came with a label."
     n_labeled = len(data.rows) - int(unlabeled.sum())
-    came = "None" if n_labeled == 0 else f"{n_labeled:,}"
+    if n_labeled == 0:
+        return "None of them came with a label, so all classes are new."
     return (
-        f"{came} came with a label; of the other {int(unlabeled.sum()):,}, "
+        f"{n_labeled:,} came with a label; of the other {int(unlabeled.sum()):,}, "
         f"{n_known:,} joined a known class and {n_novel:,} a newly found one."
     )
 

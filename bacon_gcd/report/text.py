@@ -7,7 +7,7 @@ import re
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 QUOTED_PATH = re.compile(r"""(['"])((?:/|[A-Za-z]:[\\/]|\\\\).*?)\1""")
 BARE_PATH = re.compile(r"(?<![\w.:/~<…-])(?:/[^\s/'\"<>]+|[A-Za-z]:[\\/][^\s'\"<>]*)[^\s'\"<>,;)]*")
@@ -29,6 +29,11 @@ def _is_absolute(text: str) -> bool:
 
 def _last_name(path: str) -> str:
     return f"…/{PureWindowsPath(path).name}"  # takes both kinds of slashes
+
+
+def breakable(name: object) -> Markup:
+    """A name that may be broken between its words, also where these are joined by underscores."""
+    return Markup(re.sub(r"([_-])(?=[^_-])", r"\1<wbr>", str(escape(name))))  # noqa: S704
 
 
 def script_json(value: Any) -> Markup:

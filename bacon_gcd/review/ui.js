@@ -1,10 +1,10 @@
 // What the page shows just now: which list, which images of it, and which are selected.
-import { CONFIRMED, LABELED, WRONG, has, listed, model } from "./model.js";
+import { CONFIRMED, LABELED, OUTLIER, WRONG, has, listed, model } from "./model.js";
 
 export const PAGE = 200; // cards shown at first, and added at the end of the page
 
 export const ui = {
-  view: "uncertain", // or "suspected", "wrong", "map", or the id of a class
+  view: "uncertain", // or "suspected", "outliers", "wrong", "map", or the id of a class
   shown: [], // numbers of the images in the list
   limit: PAGE, // how many of them have a card
   framed: null, // number of the image that keys act on
@@ -17,6 +17,7 @@ export const ui = {
 export const LISTS = {
   uncertain: ["Most uncertain first", "Images nobody has confirmed, the least sure first.", (n) => !(model.marks[n] & (CONFIRMED | LABELED | WRONG))],
   suspected: ["Suspected label errors", "Labeled images that look like another class.", (n) => model.suggested.has(n)],
+  outliers: ["Fit no class", "Images that look more like a class that is not here than like any that is.", (n) => has(n, OUTLIER) && !has(n, WRONG)],
   wrong: ["Marked as wrong", "They are in no class until you move them.", (n) => has(n, WRONG)],
   map: ["Map", "Similar images lie close together. Draw a line around some to select them; turn the wheel to zoom, double-click to see all.", null],
 };

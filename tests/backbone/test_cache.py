@@ -1,6 +1,8 @@
 """bacon cache list|clear."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -49,6 +51,14 @@ def test_banks_and_weights_are_listed_with_their_sizes(cache):
     assert "6 images, 3 views, tiny" in text
     on_disk = sum(file.stat().st_size for file in (cache / "banks").rglob("*") if file.is_file())
     assert values["bytes"] == 1502 + 2 + on_disk
+
+
+def test_a_cache_that_cannot_be_written_to_is_listed(cache, monkeypatch):
+    def refuse(self, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), self.lock_file)
+
+    monkeypatch.setattr("filelock.BaseFileLock.acquire", refuse)
+    assert "4 images, 2 views, tiny" in run("list").stdout
 
 
 def test_clear_removes_one_kind_or_one_entry_and_nothing_else(cache):

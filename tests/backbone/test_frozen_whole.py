@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.config import UserError
@@ -44,3 +45,18 @@ def test_only_the_small_tail_is_trained(name):
 def test_another_part_is_one_line(name):
     with pytest.raises(UserError, match="tuned 'nothing'"):
         load_backbone(name, tuned="nothing")
+
+
+def test_mirrored_features_are_the_mean_of_an_image_and_its_mirror_image(name):
+    frozen, mirrored = load_backbone(name, tuned="vectors"), load_backbone(name, tuned="mirrored")
+    first, second = frozen.trunk(images(3)), frozen.trunk(images(3).flip(3))
+    expected = normalize(first, dim=1) + normalize(second, dim=1)
+    torch.testing.assert_close(mirrored.trunk(images(3)), expected)
+    assert not torch.allclose(first, second)
+    torch.testing.assert_close(mirrored.trunk(images(3).flip(3)), expected)
+
+
+def test_mirrored_tokens_are_never_taken_for_others(name):
+    frozen, mirrored = load_backbone(name, tuned="vectors"), load_backbone(name, tuned="mirrored")
+    assert frozen.hash != mirrored.hash
+    assert frozen.weights == mirrored.weights

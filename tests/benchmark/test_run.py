@@ -216,9 +216,9 @@ def test_mistakes_are_one_line_and_leave_nothing_behind(small, words, message):
     done = bacon("train", *QUICK, *words, "-o", small / "run")
     assert isinstance(done.exception, UserError)
     assert message in str(done.exception)
-    assert not (small / "run/checkpoints").exists()
+    assert not (small / "run").exists()
 
 
 def test_an_unfinished_run_has_no_scores_to_show(small):
-    assert "no such file" in str(bacon("evaluate", small).exception)
+    assert "not a run" in str(bacon("evaluate", small).exception)
     assert "no model in it" in str(bacon("predict", small, small).exception)

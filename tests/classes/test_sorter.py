@@ -55,7 +55,8 @@ def test_half_of_the_evidence_is_the_images_own_and_half_its_neighbors():
     sorter, centers, rng = planted_sorter()
     new = unit_rows(centers[1], 3, rng)
     kept = sorter.kept.float()
-    near = (new @ kept.T).topk(sorter.n_neighbors, dim=1).indices
+    there, here = (unit(sorter.projection(rows)) for rows in (kept, new))
+    near = (here @ there.T).topk(sorter.n_neighbors, dim=1).indices
     for row in range(3):
         own = ClassSpace(sorter.projection(new[row : row + 1]), sorter.between)
         theirs = ClassSpace(sorter.projection(kept[near[row]]), sorter.between)

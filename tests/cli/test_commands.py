@@ -47,12 +47,16 @@ def test_the_doctor_tells_what_it_finds():
     assert "optional parts" in runner.invoke(app, ["doctor"]).stdout
 
 
-def test_the_doctor_does_not_promise_an_accelerator(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Fast One")
+def test_the_doctor_names_the_devices_and_the_one_that_auto_takes(monkeypatch):
     facts = json.loads(runner.invoke(app, ["doctor", "--json"]).stdout)
-    assert facts["device"] == "cpu"
-    assert facts["accelerator"] == "cuda (Fast One): not used yet"
+    assert facts["devices"][0] == "cpu"
+    assert facts["device"].startswith("cpu (") or len(facts["devices"]) > 1
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "Fast One")
+    facts = json.loads(runner.invoke(app, ["doctor", "--json"]).stdout)
+    assert facts["device"] == "cuda:0 (Fast One)"
+    assert facts["devices"] == ["cpu", "cuda:1", "cuda:0"]
 
 
 def test_methods_are_listed_with_every_setting_explained():
@@ -116,11 +120,26 @@ def test_names_cannot_send_commands_to_the_terminal(capsys):
     )
 
 
-def test_a_printed_command_can_be_pasted():
+def test_a_printed_command_can_be_pasted(tmp_path, monkeypatch):
     words = ["bacon", "review", "my photos/it's $HOME"]
     assert shlex.split(text.command(*words)) == words
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my run").mkdir()
+    (tmp_path / "my run/config.toml").write_text('method = "gcd"\n')
     done = runner.invoke(app, ["evaluate", "my run"])
     assert "bacon train --resume 'my run'" in str(done.exception)
+
+
+@pytest.mark.parametrize("words", [["evaluate"], ["train", "--resume"], ["demo", "-o"]])
+def test_a_run_of_another_command_is_called_by_its_name(tmp_path, words):
+    (tmp_path / "config.toml").write_text('source = "photos"\n')
+    done = runner.invoke(app, [*words, str(tmp_path)])
+    assert str(done.exception) == f"{tmp_path}: a run of bacon discover, not of bacon train"
+
+
+def test_scores_of_what_is_no_run_are_not_promised(tmp_path):
+    done = runner.invoke(app, ["evaluate", str(tmp_path)])
+    assert "not a run of bacon train" in str(done.exception)
 
 
 def test_threads_that_wait_sleep_unless_the_person_says_otherwise():

@@ -27,7 +27,7 @@ from PIL import Image
 
 from bacon_gcd.config import UserError
 from bacon_gcd.data import entries, pixels
-from bacon_gcd.data.entries import label_text, list_files, table_entries
+from bacon_gcd.data.entries import describe_ignored, label_text, list_files, table_entries
 from bacon_gcd.data.images import (
     ImageTable,
     from_arrays,
@@ -180,6 +180,11 @@ def test_every_file_of_a_folder_is_counted_once(tmp_path, monkeypatch):
         " (pip install 'bacon-gcd[heif]' reads them), 1 hidden, 1 without extension"
     )
     assert table.take([0]).ignored == table.ignored
+
+
+def test_other_kinds_of_images_are_listed_with_what_to_do():
+    listed = describe_ignored({".cr2": 2, ".txt": 1})
+    assert listed == "2 .cr2 (not read; convert them to JPEG or PNG), 1 .txt"
 
 
 def test_heic_is_read_where_its_decoder_is_installed(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 import bacon_gcd
 from bacon_gcd.config import UserError
+from bacon_gcd.discovery import summary
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.settings import parse_classes
 from tests.planted_photos import bacon, picture, plant, vectors_of
@@ -144,7 +145,7 @@ def test_a_folder_that_holds_something_is_not_overwritten(small):
     assert [p.name for p in (small / "run").iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize(("suffix", "effort"), [(".npy", "normal"), (".parquet", "quick")])
+@pytest.mark.parametrize(("suffix", "effort"), [(".npy", "thorough"), (".parquet", "normal")])
 def test_ready_features_take_the_place_of_a_backbone(small, suffix, effort):
     photos = plant(small / "photos")
     ids = sorted(p.relative_to(photos).as_posix() for p in photos.rglob("*.png"))
@@ -168,12 +169,12 @@ def test_features_that_do_not_fit_the_images_are_named(small):
 
 
 @pytest.mark.parametrize("planted", [{}, NO_LABELS, ALL_LABELED])
-def test_training_sorts_with_some_none_and_all_labels(small, planted):
+def test_training_sorts_with_some_none_and_all_labels(small, planted, training_pays):
     photos = plant(small / "photos", **planted)
-    done = bacon_gcd.discover(photos, small / "run", effort="normal", backbone="auto")
+    done = bacon_gcd.discover(photos, small / "run", effort="thorough", backbone="auto")
     log = (small / "run/log.jsonl").read_text().splitlines()
     assert json.loads(log[-1])["kind"] == "epoch"
-    assert done.run.config["epochs"] == 20
+    assert done.run.config["epochs"] == 30
     assert bacon("predict", small / "run", photos, "--json").exit_code == 0
 
 
@@ -270,3 +271,25 @@ def test_every_file_is_accounted_for_in_what_is_told(small):
     summary = "32 images, 10 with a label; 1 unreadable, 1 other files ignored: 1 .mov"
     assert told[0] == summary
     assert summary in (small / "run" / "report.html").read_text()
+
+
+def test_without_labels_the_report_speaks_of_new_classes_only(small, monkeypatch):
+    pages = []
+    monkeypatch.setattr(summary, "write_report", lambda data, path: pages.append(data))
+    plant(small / "photos", known=(), novel=("red", "blue"), n=6)
+    (small / "photos/notes.txt").write_text("no image")
+    bacon_gcd.discover(small / "photos", small / "run", classes=2)
+    (page,) = pages
+    assert "Nothing had a label" in page.chosen[0]
+    assert any("There was no label to hide" in note for note in page.notes)
+    assert any("1 other files ignored: 1 .txt" in note for note in page.notes)
+
+
+def test_one_label_per_class_is_told_to_be_too_few(small, monkeypatch):
+    pages = []
+    monkeypatch.setattr(summary, "write_report", lambda data, path: pages.append(data))
+    plant(small / "photos", n=6, labeled=1)
+    bacon_gcd.discover(small / "photos", small / "run", classes=4)
+    notes = pages[0].notes
+    assert any(note.startswith("Too few labels could be hidden") for note in notes)
+    assert not any("0 unreadable" in note for note in notes)

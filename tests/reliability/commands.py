@@ -24,8 +24,8 @@ COMMANDS = {
     "embed": ["bacon", "embed", "photos", "--cache", "NEW", "--views", "1"],
     "train gcd": [*TRAIN, "gcd", *QUICK, "--set", "projector_width=64"],
 }
-WIDE = ("bacon-o", "bacon-s", "simgcd")  # methods with a wide projector
-OTHERS = ("abc", "darp", "kmeans", "opencon", "orca", "trssl")
+WIDE = ("bacon-o", "bacon-s")  # methods with a wide projector
+OTHERS = ("abc", "darp", "kmeans", "opencon", "orca", "simgcd", "trssl")
 METHODS = {f"train {name}": [*TRAIN, name, *QUICK] for name in OTHERS} | {
     f"train {name}": [*TRAIN, name, *QUICK, "--set", "projector_width=64"] for name in WIDE
 }

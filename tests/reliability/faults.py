@@ -7,6 +7,7 @@ writes its file by itself; that counts as one change.
 
 import builtins
 import errno
+import functools
 import io
 import os
 import signal
@@ -14,7 +15,7 @@ import signal
 ROOM = {"write", "open", "fsync", "mkdir", "link", "symlink", "sendfile"}  # what needs space
 OS_CALLS = ("fsync", "replace", "rename", "link", "symlink", "unlink", "remove", "mkdir", "rmdir")
 OS_CALLS += ("truncate", "ftruncate", "sendfile")
-KINDS = ("kill", "term", "full", "read-only")
+SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
 
 
 class Faults:
@@ -28,10 +29,10 @@ class Faults:
         self.count += 1
         if self.at == 0 or self.count < self.at or str(name) in (os.devnull, "1", "2"):
             return
-        if self.kind in ("kill", "term") and self.count == self.at:
+        if self.kind in SIGNALS and self.count == self.at:
             if half is not None:
                 half()
-            os.kill(os.getpid_of_system(), {"kill": 9, "term": signal.SIGTERM}[self.kind])
+            self.send(SIGNALS[self.kind])
         named = [] if isinstance(name, int) else [name]  # the system names no open file
         if self.kind == "full" and what in ROOM:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *named)
@@ -40,7 +41,7 @@ class Faults:
 
     def install(self):
         """Count the changes of this process from now on; there is no way back."""
-        os.getpid_of_system = os.getpid
+        self.send = functools.partial(os.kill, os.getpid())
         os.getpid = lambda: 7  # as in a container, where every command has the same number
         for name in OS_CALLS:
             setattr(os, name, self._counted(name, getattr(os, name)))

@@ -21,7 +21,7 @@ from bacon_gcd.report.contents import (
     Score,
 )
 from bacon_gcd.report.page import render, write_report
-from bacon_gcd.report.text import script_json
+from bacon_gcd.report.text import breakable, script_json
 from bacon_gcd.system.text import visible
 
 from ..report_samples import HOSTILE, hostile, picture, sample, sample_tree, two_novel
@@ -368,3 +368,8 @@ def test_columns_of_different_lengths_are_refused():
         Rows(["a", "b"], np.zeros(2, int), np.zeros(3, bool))
     with pytest.raises(ValueError, match="not a position"):
         bare(1, [])
+
+
+def test_names_break_between_their_words_and_stay_text():
+    assert breakable("Rose_breasted-Grosbeak__x") == "Rose_<wbr>breasted-<wbr>Grosbeak__<wbr>x"
+    assert breakable("<b>_&") == "&lt;b&gt;_<wbr>&amp;"

