@@ -173,7 +173,6 @@ def prepare(
     device = device or torch.get_default_device()
     table = load_dataset(settings.dataset, data)
     split = make_split(table, settings.split)
-    device = device or torch.get_default_device()
     if settings.dataset == "planted":
         vectors = Vectors(planted.DIM)
         return PlantedBench(settings, table, split, vectors, workers=workers, device=device)
