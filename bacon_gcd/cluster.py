@@ -208,7 +208,7 @@ def _settle(
             sizes[labels[row]] -= 1
             labels[row] = cluster = empty.pop(0)
             distances[row] = 0.0
-            centroids[cluster] = points.rows(torch.tensor([row]))[0]
+            centroids[cluster] = points.rows(labels.new_tensor([row]))[0]
         if not empty:
             break
     return labels, distances

@@ -35,6 +35,7 @@ from bacon_gcd.model import (
     novel_names,
     save_model,
 )
+from bacon_gcd.system.devices import find_device
 from bacon_gcd.system.files import read_json, write_json
 from bacon_gcd.training.embed import embed
 
@@ -61,7 +62,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         batch_size, learning_rate: None takes the preset's own.
         settings: changes to the method's settings, e.g. {"alpha": 0.8}.
         random_state: decides everything that is drawn.
-        device: where the method is trained, such as "cpu" or "cuda"; None takes torch's default.
+        device: auto, cpu, cuda, cuda:N or mps; None takes torch's default.
 
     Attributes:
         labels_: class of every training image; names where y had names, otherwise integers:
@@ -214,18 +215,18 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         return int(check_random_state(given).randint(2**31))
 
     def _device(self) -> torch.device | None:
-        try:
-            return None if self.device is None else torch.device(self.device)
-        except RuntimeError as error:
-            raise UserError(f"device {self.device!r}: {str(error).splitlines()[0]}") from None
+        return None if self.device is None else find_device(self.device)
 
     def _read(self, X: Any, seed: int) -> tuple[Backbone, TokenSource, Any]:
         """Backbone, tokens and, for a folder, the labels it holds."""
         if not is_images(X):
             X = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
-            return Vectors(X.shape[1]), ReadyTokens(X, noise=VECTOR_NOISE), None
+            vectors = Vectors(X.shape[1], device=self._device())
+            return vectors, ReadyTokens(X, noise=VECTOR_NOISE), None
         table = table_from(X)
-        backbone = load_backbone(self.backbone, image_size=self.image_size, tuned=TUNED)
+        backbone = load_backbone(
+            self.backbone, image_size=self.image_size, tuned=TUNED, device=self._device()
+        )
         strong = "strong" in METHODS[self.method].method.views
         bank = build_bank(
             table,

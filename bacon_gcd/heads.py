@@ -72,6 +72,15 @@ class Projector(nn.Module):
         return gram_cosines(u, unit_row_gram(self.wide))
 
 
+class NoProjector(nn.Module):
+    """Features are contrasted themselves: what the loss asks for, they must show. Ours."""
+
+    def cosines(self, features: Tensor) -> Tensor:
+        """(N, D) features to their (N, N) cosines."""
+        z = F.normalize(features, dim=1)
+        return z @ z.T
+
+
 def gram_cosines(u: Tensor, gram: Tensor) -> Tensor:
     """Cosines of V u from G = V^T V alone: u_i G u_j / (|u_i|_G |u_j|_G). Ours.
 

@@ -31,7 +31,9 @@ from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.methods import METHODS, settings_for
 from bacon_gcd.methods.base import Method, Predictor, Task
 from bacon_gcd.methods.stored import load_state
+from bacon_gcd.system.devices import Device
 from bacon_gcd.system.files import read_json, read_tensors, sha256_of, write_atomic, write_json
+from bacon_gcd.system.processes import gather_rows, share
 from bacon_gcd.system.progress import progress
 
 FORMATS = (1, 2)  # from 2 on there may be a sorter
@@ -99,7 +101,9 @@ class Model:
     @torch.no_grad()
     def features(self, source: TokenSource) -> Tensor:
         """(N, D) unit features of images whose tokens are at hand."""
-        return torch.cat([self.predictor.features(tokens) for tokens in chunks(source)])
+        own = share(len(source))
+        rows = [self.predictor.features(tokens) for tokens in chunks(source, own)]
+        return gather_rows(torch.cat(rows)[: own.stop - own.start], len(source))
 
     def predict(self, table: ImageTable, *, workers: int = 0) -> Answers:
         """Sort the images of a table."""
@@ -107,10 +111,10 @@ class Model:
 
     @torch.no_grad()
     def answer(self, ids: tuple[str, ...], source: TokenSource) -> Answers:
-        """Sort images whose tokens are at hand, a chunk at a time."""
+        """Sort images whose tokens are at hand, a chunk at a time; processes share them out."""
         answer = self._by_method if self.sorter is None else partial(self._sorted, self.sorter)
-        found = [answer(tokens) for tokens in chunks(source)]
-        sure, outlier, score = (_joined(part) for part in zip(*found, strict=True))
+        found = [answer(tokens) for tokens in chunks(source, share(len(source)))]
+        sure, outlier, score = (_of_all(part, len(source)) for part in zip(*found, strict=True))
         assert sure is not None
         classes = choose_side(sure, self.method.task.n_known, self.threshold)
         return Answers(
@@ -127,8 +131,9 @@ class Model:
     def _sorted(self, sorter: Sorter, tokens: Tensor) -> tuple[Any, Any, Any]:
         """Probabilities, outliers and their scores by the evidence."""
         features = self.predictor.features(tokens).float().cpu()
-        score = sorter.outlier_score(features)
-        return sorter.probabilities(features), score >= OUTLIER, score
+        with torch.device("cpu"):  # where a sorter is
+            score = sorter.outlier_score(features)
+            return sorter.probabilities(features), score >= OUTLIER, score
 
     def _by_method(self, tokens: Tensor) -> tuple[Any, Any, Any]:
         """The same by the method itself, and by the radii of its classes where it has them."""
@@ -139,19 +144,28 @@ class Model:
         return self.predictor.probabilities(tokens), outlier, None
 
 
-def _joined(parts: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
-    """All parts in one array; None where they are None."""
-    given = [part for part in parts if part is not None]
-    return np.concatenate(given) if given else None
+def chunks(source: TokenSource, own: slice) -> Iterator[Tensor]:
+    """Tokens of these images in order, some at a time, with a bar that shows the time left.
 
-
-def chunks(source: TokenSource) -> Iterator[Tensor]:
-    """Tokens of all images in order, some at a time, with a bar that shows the time left."""
-    with progress("sorting", len(source)) as advance:
-        for start in range(0, len(source), CHUNK):
-            tokens = source.test(np.arange(start, min(start + CHUNK, len(source))))
+    At least one image, which tells the shape of what is made of it.
+    """
+    stop = max(own.stop, own.start + 1)
+    with progress("sorting", stop - own.start) as advance:
+        for start in range(own.start, stop, CHUNK):
+            tokens = source.test(np.arange(start, min(start + CHUNK, stop)))
             yield tokens
             advance(len(tokens))
+
+
+def _of_all(parts: Sequence[npt.NDArray[Any] | None], n_images: int) -> npt.NDArray[Any] | None:
+    """(n_images, ...) from the parts of this process's share and the others'; None for Nones."""
+    given = [part for part in parts if part is not None]
+    if not given:
+        return None
+    own = share(n_images)
+    rows = torch.from_numpy(np.concatenate(given)[: own.stop - own.start])
+    array: npt.NDArray[Any] = gather_rows(rows, n_images).numpy()
+    return array
 
 
 def tokens_for(
@@ -161,7 +175,8 @@ def tokens_for(
     if isinstance(backbone, Vectors):
         if features is None:
             raise UserError("the run was made from ready vectors; give those of the new images too")
-        return ReadyTokens(_fitting(read_features(Path(features), table), backbone, features))
+        vectors = _fitting(read_features(Path(features), table), backbone, features)
+        return ReadyTokens(vectors, device=backbone.device)
     if features is not None:
         raise UserError(f"{features}: the run has backbone {backbone.name} and reads images itself")
     view = ViewSettings(kind="weak", image_size=backbone.image_size)
@@ -238,20 +253,22 @@ def save_model(
     write_json(folder / FACTS, facts)
 
 
-def load_model(folder: Path) -> Model:
+def load_model(folder: Path, *, device: Device = None) -> Model:
     """Read a model folder; nothing in it is executed."""
     facts = _read_facts(folder)
     task = settings_from(Task, facts["task"], where=str(folder / FACTS))
-    backbone = backbone_from(facts["backbone"])
+    backbone = backbone_from(facts["backbone"], device=device)
     own = settings_for(
         facts["method"],
         preset=next(iter(METHODS[facts["method"]].presets)),
         changes=facts["settings"],
     )
-    method = METHODS[facts["method"]].method(task, backbone, own)
+    with torch.device("cpu"):  # where the stored tensors are
+        method = METHODS[facts["method"]].method(task, backbone, own)
     load_state(method, read_tensors(folder / WEIGHTS), spare=method.training_only)
     sorter = _read_sorter(folder, facts)
-    return Model(method.eval(), backbone, tuple(facts["class_names"]), facts, sorter)
+    method = method.to(backbone.device).eval()
+    return Model(method, backbone, tuple(facts["class_names"]), facts, sorter)
 
 
 def _described(sorter: Sorter, path: Path) -> dict[str, Any]:
@@ -270,11 +287,13 @@ def _read_sorter(folder: Path, facts: Mapping[str, Any]) -> Sorter | None:
         raise UserError(f"{path}: not the sorter of this model: {error}") from None
 
 
-def backbone_from(facts: Mapping[str, Any]) -> Backbone:
+def backbone_from(facts: Mapping[str, Any], *, device: Device = None) -> Backbone:
     """The backbone a model was trained on, checked by its weights; precision may differ."""
     if facts["name"] == "vectors":
-        return Vectors(facts["feature_dim"])
-    found = load_backbone(facts["name"], image_size=facts["image_size"], tuned=facts["tuned"])
+        return Vectors(facts["feature_dim"], device=device)
+    found = load_backbone(
+        facts["name"], image_size=facts["image_size"], tuned=facts["tuned"], device=device
+    )
     if found.weights != facts["weights"]:
         raise UserError(
             f"backbone {facts['name']}: weights differ from those the model was trained on "

@@ -36,7 +36,7 @@ class Prior:
     @classmethod
     def uniform(cls, n_classes: int) -> Prior:
         """All classes alike: the penalty is log C - H(mean prediction)."""
-        return cls(torch.ones(n_classes))
+        return cls(torch.ones(n_classes, device="cpu"))
 
     def penalty(self, cosines: Tensor, *, temperature: float) -> Tensor:
         """BaCon Eq. (2) in the chosen form, over all rows given."""

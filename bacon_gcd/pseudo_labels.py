@@ -268,7 +268,7 @@ def below_quantile(scores: Tensor, reference: Tensor, *, quantile: float) -> Ten
 
 def novel_heavy_prior(n_classes: int, n_known: int, *, labeled_share: float) -> Tensor:
     """(C,) shares of unlabeled images: known classes lack what is labeled of them. OpenCon."""
-    sizes = torch.ones(n_classes)
+    sizes = torch.ones(n_classes, device="cpu")
     sizes[:n_known] = 1.0 - labeled_share
     return fill_empty(sizes) / fill_empty(sizes).sum()
 

@@ -6,11 +6,14 @@ import sys
 BENCHMARKS = (
     "kmeans",
     "bank",
+    "embedding",
     "resnet",
     "methods",
     "step",
     "parts",
     "discover",
+    "forecast",
+    "growth",
     "discovery",
     "rules",
     "arriving",
@@ -18,7 +21,7 @@ BENCHMARKS = (
 
 
 def main() -> None:
-    names = sys.argv[1:] or BENCHMARKS
+    names = [word for word in sys.argv[1:] if not word.isdecimal()] or BENCHMARKS
     for name in names:
         if name not in BENCHMARKS:
             sys.exit(f"bench: {name!r} is not known; choose from {', '.join(BENCHMARKS)}")

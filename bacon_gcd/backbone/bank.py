@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.views import ViewSettings, strong_settings
 from bacon_gcd.system.files import cache_dir, digest
 from bacon_gcd.system.locks import remove_parts
+from bacon_gcd.system.processes import agreed, any_says, is_first, wait_for_all
 
 __all__ = ["Bank", "FreshTokens", "ReadyTokens", "TokenSource", "build_bank"]
 
@@ -101,12 +102,19 @@ class Bank:
         for kind in kinds:
             choose("stored view", kind, self._stored)
         views = pick_views(positions, kinds, self._stored, seed=seed, step=step)
-        tokens = torch.empty(views.size, *self.token_shape, device=self._maps[0].device)
-        # Row by row straight into float32: one pass over the memory, faster than two in bulk.
+        # Row by row straight into float32: one pass over the memory, faster than two in bulk. For
+        # another device half the bytes are sent, from memory that it can read by itself.
+        tokens = torch.empty(
+            views.size,
+            *self.token_shape,
+            dtype=torch.float32 if self.device.type == "cpu" else torch.float16,
+            device=self._maps[0].device,
+            pin_memory=self.device.type == "cuda",
+        )
         rows = np.tile(positions, len(kinds)).tolist()
         for slot, (row, view) in enumerate(zip(rows, views.ravel().tolist(), strict=True)):
             tokens[slot] = self._maps[view][row]
-        return tokens.to(self.device)
+        return tokens.to(self.device, non_blocking=True).float()
 
 
 def build_bank(
@@ -144,14 +152,29 @@ def build_bank(
     own_folder = (folder or banks_dir()) / key
     empty = Journal(own_folder, key, len(rows), shape, chunk, backbone.name)
     n_computed = 0
-    if not open_journal(empty).complete(names):
-        _check_space(open_journal(empty), names)
-        with only_writer(own_folder):
+    # One process may already be filling the bank when another looks: they go by what any has seen.
+    if any_says(not open_journal(empty).complete(names)):
+        with agreed():
+            _check_space(open_journal(empty), names)
+        with _one_writer(own_folder):
             n_computed = fill(open_journal(empty), views, table, rows, backbone, workers)
     journal = open_journal(empty)
     journal.check(names)
     chosen = backbone.device if device is None else torch.device(device)
     return Bank(journal, views, device=chosen, n_computed=n_computed)
+
+
+def n_unfinished(
+    table: ImageTable, backbone: Backbone, *, n_views: int, seed: int, folder: Path | None = None
+) -> int:
+    """Images of a table that are not in its bank yet, in one of the views that it is to have."""
+    rows = np.arange(len(table))
+    key, shape = bank_key(table, rows, backbone), tuple(backbone.token_shape)
+    own_folder = (folder or banks_dir()) / key
+    journal = open_journal(Journal(own_folder, key, len(rows), shape, 256, backbone.name))
+    names = [view.name for view in _views(backbone, n_views, None, 0, None, seed)]
+    unfinished = (n for n in range(journal.n_chunks) if not journal.done_all(names, n))
+    return sum(len(journal.span(number)) for number in unfinished)
 
 
 def banks_dir() -> Path:
@@ -204,6 +227,15 @@ def _check_space(journal: Journal, names: Sequence[str]) -> None:
             f"{journal.folder}: the bank needs {needed / 1e9:.2f} GB more, but only "
             f"{free / 1e9:.2f} GB are free; store fewer views or choose another folder with --cache"
         )
+
+
+@contextmanager
+def _one_writer(folder: Path) -> Iterator[None]:
+    """Several processes that fill a bank together are one writer: the first holds the lock."""
+    with only_writer(folder) if is_first() else nullcontext():
+        wait_for_all()  # the others read the journal after the lock is held
+        yield
+        wait_for_all()  # and go on when it is written
 
 
 @contextmanager

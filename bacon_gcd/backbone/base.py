@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bacon_gcd.data.views import MEAN, STD
+from bacon_gcd.system.devices import Device as Device
 
-Device = torch.device | str | None
-"""None stands for torch's default device, so that the caller's choice is followed."""
 Color = tuple[float, float, float]
 """Red, green and blue, from 0 to 1."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +19,8 @@ from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.views import PixelArray, ViewSettings
 from bacon_gcd.system.files import digest
-from bacon_gcd.system.progress import progress
+from bacon_gcd.system.processes import gather_facts, is_first, n_processes, process_number
+from bacon_gcd.system.progress import Advance, progress
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class Chunk:
     views: Sequence[StoredView]
     pieces: Sequence[Piece]
 
+    @property
+    def n_images(self) -> int:
+        """Images that are computed."""
+        return sum(len(piece.positions) for piece in self.pieces)
+
 
 def fill(
     journal: Journal,
@@ -60,34 +68,60 @@ def fill(
     backbone: Backbone,
     workers: int,
 ) -> int:
-    """Copy or compute every unfinished chunk; how many views of images were computed."""
+    """Copy or compute every unfinished chunk; how many views of images were computed.
+
+    Several processes take one chunk each, again and again; the first one keeps the journal.
+    """
     journal.check([view.name for view in views])
     hashes = row_hashes(table, rows)
-    write_rows(journal.folder, hashes)
+    if is_first():
+        write_rows(journal.folder, hashes)
     banks = other_banks(journal)
     copies = {view.name: Copies(view.name, hashes, banks) for view in views}
     chunks = plan(journal, views, copies)
-    pieces = [piece for chunk in chunks for piece in chunk.pieces]
+    own = chunks[process_number() :: n_processes()]
 
     def render(piece: Piece) -> PixelArray:
         wanted = [(view.settings, view.number) for view in piece.views]
         part = rows[piece.positions]
         return render_images(table, part, [wanted] * len(part), seed=views[0].seed)
 
+    pieces = [piece for chunk in own for piece in chunk.pieces]
     with (
         closing(ahead(render, pieces, workers=workers)) as rendered,
-        progress("embedding", sum(len(piece.positions) for piece in pieces)) as advance,
+        progress("embedding", sum(chunk.n_images for chunk in chunks)) as advance,
     ):
-        for chunk in chunks:
-            span = journal.span(chunk.number)
-            tokens = {v.name: copies[v.name].read(span, journal.token_shape) for v in chunk.views}
-            for piece in chunk.pieces:
-                for view, images in zip(piece.views, next(rendered), strict=True):
-                    half = as_half(trunk_tokens(backbone, images), backbone)
-                    tokens[view.name][piece.positions - span.start] = half
-                advance(len(piece.positions), note=f"{len(piece.views)} views each")
-            journal.write(chunk.number, tokens)
-    return sum(len(piece.positions) * len(piece.views) for piece in pieces)
+        for turn in range(-(-len(chunks) // n_processes())):
+            done = [
+                _compute(chunk, journal, copies, rendered, backbone, advance)
+                for chunk in own[turn : turn + 1]
+            ]
+            for each in chain(*gather_facts(done)):
+                journal.finish(each["number"], each["checksums"])
+            taken = chunks[turn * n_processes() : (turn + 1) * n_processes()]
+            advance(sum(chunk.n_images for chunk in taken if chunk not in own))
+            if is_first():
+                journal.save()
+    return sum(len(piece.positions) * len(piece.views) for c in chunks for piece in c.pieces)
+
+
+def _compute(
+    chunk: Chunk,
+    journal: Journal,
+    copies: Mapping[str, Copies],
+    rendered: Iterator[PixelArray],
+    backbone: Backbone,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Copy or compute a chunk and write it; what the journal is to say of it."""
+    span = journal.span(chunk.number)
+    tokens = {v.name: copies[v.name].read(span, journal.token_shape) for v in chunk.views}
+    for piece in chunk.pieces:
+        for view, images in zip(piece.views, next(rendered), strict=True):
+            half = as_half(trunk_tokens(backbone, images), backbone)
+            tokens[view.name][piece.positions - span.start] = half
+        advance(len(piece.positions), note=f"{len(piece.views)} views each")
+    return {"number": chunk.number, "checksums": journal.store(chunk.number, tokens)}
 
 
 def plan(

@@ -65,6 +65,10 @@ class Journal:
         """Whether this chunk of this view is finished."""
         return name in self.checksums and self.checksums[name][number] is not None
 
+    def done_all(self, names: Iterable[str], number: int) -> bool:
+        """Whether this chunk of all these views is finished."""
+        return all(self.done(name, number) for name in names)
+
     def is_sound(self) -> bool:
         """Whether sizes are sizes, and every view has a checksum or None for each chunk."""
         sizes = (self.n_images, self.chunk, *self.token_shape)
@@ -86,20 +90,27 @@ class Journal:
         del values["folder"]
         write_json(self.folder / JOURNAL, values | {"format": FORMAT})
 
-    def write(self, number: int, tokens: Mapping[str, HalfArray]) -> None:
-        """Store one chunk of some views; the journal names it once it is safely on disk."""
+    def store(self, number: int, tokens: Mapping[str, HalfArray]) -> dict[str, int]:
+        """Write one chunk of some views to disk; view name -> checksum, for `finish`."""
+        checksums = {}
         for name, values in tokens.items():
             data = values.astype(HALF, copy=False).tobytes()
             self._write_bytes(name, number * self.chunk * self.row_bytes, data)
-            self.checksums.setdefault(name, [None] * self.n_chunks)[number] = zlib.crc32(data)
+            checksums[name] = zlib.crc32(data)
+        return checksums
+
+    def finish(self, number: int, checksums: Mapping[str, int]) -> None:
+        """Name a chunk that is safely on disk; `save` makes it known."""
+        for name, checksum in checksums.items():
+            self.checksums.setdefault(name, [None] * self.n_chunks)[number] = checksum
             if self.complete([name]):
                 self.modified[name] = self.path(name).stat().st_mtime_ns
-        self.save()
 
     def _write_bytes(self, name: str, offset: int, data: bytes) -> None:
         path = self.path(name)
         try:
-            with path.open("r+b" if path.exists() else "xb") as file:
+            path.touch()  # other processes may write other chunks of the same file
+            with path.open("r+b") as file:
                 file.seek(offset)
                 file.write(data)
                 file.flush()

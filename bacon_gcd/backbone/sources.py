@@ -200,7 +200,8 @@ class ReadyTokens:
         dropout: the share of a training view's entries that become zero.
         device: of the tokens; where they are already unless given.
         """
-        tokens = torch.as_tensor(tokens).float()
+        tokens = tokens if isinstance(tokens, Tensor) else torch.from_numpy(np.asarray(tokens))
+        tokens = tokens.float()
         if not torch.isfinite(tokens).all():
             raise UserError("the given tokens hold values that are not finite")
         if n_views and (tokens.ndim < 2 or tokens.shape[1] != n_views + 1):
@@ -245,11 +246,12 @@ class ReadyTokens:
 
     def _disturbed(self, tokens: Tensor, seed: int, step: int) -> Tensor:
         # Drawn where the generator is and moved: the same numbers on every device.
-        device = tokens.device
         generator = torch.Generator().manual_seed(int(mixed_bits(np.uint64(0), seed, step) >> 1))
+        where = generator.device
         if self.noise:
-            tokens = tokens + self.noise * torch.randn(tokens.shape, generator=generator).to(device)
+            noise = torch.randn(tokens.shape, generator=generator, device=where)
+            tokens = tokens + self.noise * noise.to(tokens.device)
         if self.dropout:
-            kept = torch.rand(tokens.shape, generator=generator) >= self.dropout
-            tokens = tokens * kept.to(device)
+            kept = torch.rand(tokens.shape, generator=generator, device=where) >= self.dropout
+            tokens = tokens * kept.to(tokens.device)
         return tokens

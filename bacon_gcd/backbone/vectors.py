@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.base import Backbone, Device, device_or_default
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import digest
 
@@ -18,12 +18,15 @@ class Vectors(Backbone):
     image_size = 0  # there are no images
     weights = "none"
 
-    def __init__(self, dim: int, *, seed: int = 0) -> None:
+    def __init__(self, dim: int, *, seed: int = 0, device: Device = None) -> None:
         super().__init__()
         if dim < 1:
             raise UserError(f"vectors of {dim} values: there must be at least 1")
         self.feature_dim, self.token_shape = dim, (dim,)
         self.seed = seed
+        # Nothing but the place where tails are made: `device` asks for it, `to` moves it.
+        place = torch.empty(0, device=device_or_default(device))
+        self.register_buffer("place", place, persistent=False)
         self.hash = digest("vectors", dim)
 
     def trunk(self, images: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from bacon_gcd.benchmark.evaluation import count_error, quick_scores
 from bacon_gcd.benchmark.workbench import Workbench
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import append_line
+from bacon_gcd.system.processes import agreed, is_first, refuse_differences
 from bacon_gcd.training.checkpoint import (
     checkpoint_number,
     load_checkpoint,
@@ -31,7 +32,7 @@ class RunRecorder:
         self.folder, self.bench, self.save_seconds = folder, bench, save_seconds
         self.last_saved = time.monotonic()
         self.seconds = 0.0  # of training, over all resumes
-        self.board = tensorboard_for(folder)
+        self.board = tensorboard_for(folder) if is_first() else None
 
     @property
     def log(self) -> Path:
@@ -39,8 +40,9 @@ class RunRecorder:
         return self.folder / "log.jsonl"
 
     def write(self, **facts: Any) -> None:
-        """Append a line to the log."""
-        append_line(self.log, json.dumps(facts, allow_nan=False))
+        """Append a line to the log; of several processes, the first does."""
+        if is_first():
+            append_line(self.log, json.dumps(facts, allow_nan=False))
 
     def after_refresh(self, trainer: Trainer) -> None:
         """Log how far the estimated class counts are from the truth, where there is one."""
@@ -78,7 +80,9 @@ class RunRecorder:
                 self.board.add_scalar(name, value, done)
 
     def save(self, trainer: Trainer) -> None:
-        """A whole checkpoint, with the length of the log it belongs to."""
+        """A whole checkpoint, with the length of the log it belongs to; the first process does."""
+        if not is_first():
+            return
         tensors, facts = trainer.state()
         facts |= {
             "identity": self.bench.identity(),
@@ -96,9 +100,13 @@ class RunRecorder:
 
         The log is cut to what it was then: nothing in it is said twice.
         """
-        newest = newest_checkpoint(self.folder / "checkpoints")
+        with agreed():
+            newest = newest_checkpoint(self.folder / "checkpoints")
+        found = None if newest is None else newest.name
+        refuse_differences("a newest checkpoint", found, "all must see the same folder")
         if newest is None:
-            self.log.unlink(missing_ok=True)
+            if is_first():
+                self.log.unlink(missing_ok=True)
             return False
         tensors, facts = load_checkpoint(newest)
         settings = self.bench.settings.flat()
@@ -108,7 +116,7 @@ class RunRecorder:
         refuse_changes(facts["identity"], self.bench.identity(), folder=self.folder)
         trainer.restore(tensors, facts)
         self.seconds = facts["seconds"]
-        if self.log.exists():
+        if is_first() and self.log.exists():
             os.truncate(self.log, min(facts["log_bytes"], self.log.stat().st_size))
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bacon_gcd.methods.base import Method
 from bacon_gcd.model import describe_backbone, save_model
 from bacon_gcd.system.files import write_json
 from bacon_gcd.system.locks import locked, remove_parts
+from bacon_gcd.system.processes import agreed, alone, is_first, refuse_differences
 
 
 def train_run(
@@ -30,9 +32,14 @@ def train_run(
     save_seconds: float = 60.0,
 ) -> dict[str, Any] | None:
     """Train, score and keep one run; None if a signal stopped it before the end."""
-    start_folder(folder, bench.settings, resume=resume)
-    with locked(folder / ".lock", busy=f"{folder}: another process is training this run"):
-        remove_parts(folder)
+    refuse_differences("data or settings", bench.facts(), "all must see the same files")
+    with ExitStack() as held:
+        with agreed():
+            if is_first():  # of several processes, one writes
+                start_folder(folder, bench.settings, resume=resume)
+                busy = f"{folder}: another process is training this run"
+                held.enter_context(locked(folder / ".lock", busy=busy))
+                remove_parts(folder)
         return _train(bench, folder, resume=resume, save_seconds=save_seconds)
 
 
@@ -44,11 +51,18 @@ def _train(
         return None
     method, seconds = trained
     result = result_of(method, bench, seconds=seconds)
+    if is_first():
+        with alone():
+            _keep(folder, method, bench, result)
+    return result
+
+
+def _keep(folder: Path, method: Method, bench: Workbench, result: Mapping[str, Any]) -> None:
+    """Everything that is kept of a run besides log and checkpoints."""
     write_json(folder / "result.json", result)
     keep_model(folder, method, bench, result)
     write_predictions(folder, method, bench)
     write_run_report(folder, method, bench, result)
-    return result
 
 
 def trained_method(

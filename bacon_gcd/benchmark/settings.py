@@ -15,6 +15,7 @@ from bacon_gcd.data.datasets import find_dataset
 from bacon_gcd.data.longtail import SplitSettings
 from bacon_gcd.methods import METHODS, on_dataset, preset_of, recipe_for, settings_for
 from bacon_gcd.methods.base import Recipe
+from bacon_gcd.system.devices import Device
 from bacon_gcd.system.files import write_atomic
 
 FRESH = "fresh"
@@ -47,15 +48,19 @@ class RunSettings:
     """The method's own settings, all of them."""
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any], changes: Mapping[str, Any]) -> RunSettings:
+    def from_options(
+        cls, options: Mapping[str, Any], changes: Mapping[str, Any], *, device: Device = None
+    ) -> RunSettings:
         """Resolved settings from options of `bacon train`, each under the name of its field.
 
         Args:
             options: of the run, the split and the recipe together; others are left out.
             changes: of the method's own settings.
+            device: where the run is to be trained: decides what `trunk` auto means.
         """
         run, split, recipe = (_own(kind, options) for kind in (cls, SplitSettings, Recipe))
-        return resolve(cls(**run, split=SplitSettings(**split)), changes=changes, recipe=recipe)
+        asked = cls(**run, split=SplitSettings(**split))
+        return resolve(asked, changes=changes, recipe=recipe, device=device)
 
     def to_toml(self) -> str:
         """As the text of config.toml."""
@@ -107,7 +112,11 @@ class RunSettings:
 
 
 def resolve(
-    settings: RunSettings, *, changes: Mapping[str, Any], recipe: Mapping[str, Any]
+    settings: RunSettings,
+    *,
+    changes: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    device: Device = None,
 ) -> RunSettings:
     """Fill in the dataset's and the method's own values; explicit ones win."""
     dataset = find_dataset(settings.dataset)
@@ -124,7 +133,7 @@ def resolve(
         preset=preset,
         backbone=full_name(settings.backbone),
         image_size=settings.image_size or own_image_size(settings.backbone),
-        trunk=str(trunk_dtype(settings.trunk)).removeprefix("torch."),
+        trunk=str(trunk_dtype(settings.trunk, device=device)).removeprefix("torch."),
         split=dataclasses.replace(settings.split, dataset=settings.dataset),
         recipe=recipe_for(settings.method, preset=preset, changes=recipe),
         settings=dataclasses.asdict(own),

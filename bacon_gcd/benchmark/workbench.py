@@ -6,6 +6,7 @@ import platform
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +134,10 @@ class Workbench:
             recorder=recorder,
         )
 
+    def facts(self) -> dict[str, Any]:
+        """What must be the same in all processes of a run."""
+        return self.settings.flat() | self.identity()
+
     def identity(self) -> dict[str, str]:
         """Hashes of what the numbers depend on; a resumed run must find the same."""
         return {
@@ -165,6 +170,7 @@ def prepare(
     device: torch.device | None = None,
 ) -> Workbench:
     """Find the data, draw the split, load the backbone."""
+    device = device or torch.get_default_device()
     table = load_dataset(settings.dataset, data)
     split = make_split(table, settings.split)
     device = device or torch.get_default_device()
@@ -175,7 +181,8 @@ def prepare(
         settings.backbone,
         image_size=settings.image_size,
         tuned=settings.tuned,
-        trunk_dtype=trunk_dtype(settings.trunk),
+        trunk_dtype=trunk_dtype(settings.trunk, device=device),
+        device=device,
     )
     return Workbench(settings, table, split, backbone, workers=workers, device=device)
 

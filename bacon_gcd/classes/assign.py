@@ -112,21 +112,21 @@ def choose_side(
 
 def distances(cosines: Tensor, class_ids: IntArray) -> FloatArray:
     """(N,) 1 - cosine of each row with the centroid of this class."""
-    own = cosines.gather(1, torch.from_numpy(class_ids)[:, None])[:, 0]
-    return 1 - own.double().numpy()
+    own = cosines.gather(1, torch.from_numpy(class_ids).to(cosines.device)[:, None])[:, 0]
+    return 1 - own.double().numpy(force=True)
 
 
 def class_radii(features: Tensor, labels: IntArray, centroids: Tensor) -> FloatArray:
     """(C,) radii of the classes of (N, D) unit features; labeled rows count in their own class."""
     cosines = features @ unit(centroids).T
-    home = np.where(labels >= 0, labels, cosines.argmax(dim=1).numpy())
+    home = np.where(labels >= 0, labels, cosines.argmax(dim=1).numpy(force=True))
     return radii(distances(cosines, home), home, len(centroids))
 
 
 def fits_nowhere(features: Tensor, centroids: Tensor, limits: FloatArray) -> BoolArray:
     """(N,) rows that lie outside the radius even of their nearest class."""
     cosines = features @ unit(centroids).T
-    home = cosines.argmax(dim=1).numpy()
+    home = cosines.argmax(dim=1).numpy(force=True)
     return np.asarray(distances(cosines, home) > limits[home])
 
 
@@ -157,9 +157,13 @@ def suspects(labels: IntArray, class_ids: IntArray, neighbors: IntArray) -> IntA
     """
     suggested = np.full(len(labels), -1, dtype=np.int64)
     large = np.bincount(class_ids) > neighbors.shape[1]
-    for row in np.flatnonzero((labels >= 0) & large[class_ids]).tolist():
-        votes = np.bincount(class_ids[neighbors[row]])
-        own = votes[labels[row]] if labels[row] < len(votes) else 0
-        if own == 0 and votes.max(initial=0) >= RULES.suspect_votes * neighbors.shape[1]:
-            suggested[row] = int(votes.argmax())
+    rows = np.flatnonzero((labels >= 0) & large[class_ids])
+    near = class_ids[neighbors[rows]]
+    votes = (near[:, :, None] == near[:, None, :]).sum(axis=2)
+    most = votes.max(axis=1, initial=0)
+    # Of classes with as many votes, the one with the smallest id.
+    likely = np.where(votes == most[:, None], near, len(large)).min(axis=1, initial=len(large))
+    alien = ~(near == labels[rows, None]).any(axis=1)
+    wrong = alien & (most >= RULES.suspect_votes * neighbors.shape[1]) & (most > 0)
+    suggested[rows[wrong]] = likely[wrong]
     return suggested

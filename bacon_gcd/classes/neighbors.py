@@ -10,13 +10,17 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.cluster import assign, kmeans, unit
+from bacon_gcd.system.processes import add_up, n_processes, process_number
+from bacon_gcd.system.progress import progress
 
 IntArray = npt.NDArray[np.int64]
 
 N_NEIGHBORS = 6
 EXACT_BELOW = 20_000  # rows that are all compared with all
 PROBES = 32  # cells that are searched for the neighbors of a cell's rows, its own among them
-ROWS_PER_CELL = 40  # of the sample from which the cells are made
+CELL_ROWS = 256  # in a typical cell
+SAMPLED_ROWS = 40  # for each part, of the sample from which parts are made
+ROUNDS = 6  # of k-means: cells need not be the best ones
 CHUNK = 1024
 
 
@@ -46,62 +50,82 @@ def exact_neighbors(
     first: the rows are the others from this one on, and none is its own neighbor.
     """
     count = min(n_neighbors, len(others) - (first is not None))
-    found = [torch.empty(0, count, dtype=torch.int64)]
+    found = [torch.empty(0, count, dtype=torch.int64, device=rows.device)]
     for start in range(0, len(rows), CHUNK):
         similarity = rows[start : start + CHUNK] @ others.T
         if first is not None:
-            own = torch.arange(len(similarity))
+            own = torch.arange(len(similarity), device=rows.device)
             similarity[own, own + first + start] = -torch.inf
         found.append(similarity.topk(count, dim=1).indices)
-    return torch.cat(found).numpy()
+    return torch.cat(found).numpy(force=True)
 
 
 def neighbors_by_cells(features: Tensor, *, n_neighbors: int, seed: int) -> IntArray:
-    """(N, K) neighbors among the rows of the nearest cells; about N^1.5 work. Ours.
+    """(N, K) neighbors among the rows of the nearest cells; work that grows as N does. Ours.
 
-    About sqrt(N) cells by k-means; the rows of a cell are compared with those of the 32 cells
-    that are nearest to it.
+    Cells of about 256 rows by k-means; the rows of a cell are compared with those of the 32 cells
+    that are nearest to it. Processes share out the cells.
     """
     cells = _cells(features, seed=seed)
-    centers = unit(torch.stack([features[torch.from_numpy(rows)].mean(dim=0) for rows in cells]))
+    centers = unit(torch.stack([_rows(features, rows).mean(dim=0) for rows in cells]))
     near = exact_neighbors(centers, centers, n_neighbors=PROBES - 1, first=0)
-    found = np.empty((len(features), n_neighbors), dtype=np.int64)
-    for number, rows in enumerate(cells):
-        around = np.concatenate([rows, *(cells[other] for other in near[number])])
-        local = exact_neighbors(
-            features[torch.from_numpy(rows)],
-            features[torch.from_numpy(around)],
-            n_neighbors=n_neighbors,
-            first=0,
-        )
-        found[rows] = around[local]
-    return found
+    found = np.zeros((len(features), n_neighbors), dtype=np.int64)
+    own = range(process_number(), len(cells), n_processes())
+    with progress("neighbors", len(own), unit="cells") as advance:
+        for number in own:
+            rows = cells[number]
+            around = np.concatenate([rows, *(cells[other] for other in near[number])])
+            local = exact_neighbors(
+                _rows(features, rows), _rows(features, around), n_neighbors=n_neighbors, first=0
+            )
+            found[rows] = around[local]
+            advance()
+    return add_up(torch.from_numpy(found)).numpy()
+
+
+def _rows(features: Tensor, rows: IntArray) -> Tensor:
+    return features[torch.from_numpy(rows).to(features.device)]
 
 
 def _cells(features: Tensor, *, seed: int) -> list[IntArray]:
-    """The rows of each cell; none is much larger than the typical one."""
-    n_cells = round(len(features) ** 0.5)
+    """The rows of each cell; none is much larger than the typical one.
+
+    In two steps, into parts and parts into cells: comparing every row with the centers of all
+    cells would grow with the square of N.
+    """
+    n_parts = max(round((len(features) / CELL_ROWS) ** 0.5), 1)
+    parts = _parts(features, np.arange(len(features)), n_parts, seed=seed)
+    cells = [
+        cell
+        for part in parts
+        for cell in _parts(features, part, -(-len(part) // CELL_ROWS), seed=seed)
+    ]
+    return [half for cell in cells for half in _halved(features, cell, limit=4 * CELL_ROWS)]
+
+
+def _parts(features: Tensor, rows: IntArray, n_parts: int, *, seed: int) -> list[IntArray]:
+    """These rows in parts, by a few rounds of k-means on some of them; no part is empty."""
+    if n_parts == 1:
+        return [rows]
     rng = np.random.default_rng(seed)
-    sample = min(len(features), ROWS_PER_CELL * n_cells)
-    chosen = np.sort(rng.choice(len(features), sample, replace=False))
-    found = kmeans(
-        features[torch.from_numpy(chosen)], n_cells, n_init=1, seed=seed, max_iterations=10
-    )
-    cell_of = assign(features, found.centroids)
-    order = np.argsort(cell_of, kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(cell_of, minlength=n_cells))[:-1])
-    return [half for part in parts for half in _halved(features, part, limit=4 * n_cells)]
+    sample = min(len(rows), SAMPLED_ROWS * n_parts)
+    chosen = _rows(features, np.sort(rng.choice(rows, sample, replace=False)))
+    start = chosen[:: sample // n_parts][:n_parts]
+    found = kmeans(chosen, n_parts, n_init=1, seed=seed, start=start, max_iterations=ROUNDS)
+    part_of = assign(_rows(features, rows), found.centroids)
+    order = rows[np.argsort(part_of, kind="stable")]
+    ends = np.cumsum(np.bincount(part_of, minlength=n_parts))[:-1]
+    return [part for part in np.split(order, ends) if len(part)]
 
 
 def _halved(features: Tensor, rows: IntArray, *, limit: int) -> Iterator[IntArray]:
     """A cell in halves of halves along its longest axis, until none is over the limit."""
     if len(rows) <= limit:
-        if len(rows):
-            yield rows
+        yield rows
         return
-    points = features[torch.from_numpy(rows)]
+    points = _rows(features, rows)
     away = points - points.mean(dim=0)
     axis = away[int(away.norm(dim=1).argmax())]
-    order = rows[(away @ axis).argsort(stable=True).numpy()]
+    order = rows[(away @ axis).argsort(stable=True).numpy(force=True)]
     for half in np.array_split(order, 2):
         yield from _halved(features, half, limit=limit)

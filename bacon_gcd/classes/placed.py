@@ -62,7 +62,7 @@ def place_classes(
     unseen = np.setdiff1d(np.arange(n_known), seen)
     own_id = np.concatenate([seen, np.arange(n_known, n_classes), unseen])[:n_filled]
     every = torch.zeros(n_classes, features.shape[1], device=features.device)
-    every[torch.from_numpy(own_id)] = centroids.to(every)
+    every[torch.from_numpy(own_id).to(every.device)] = centroids.to(every)
     return Placed(own_id[ids], every, temperature)
 
 
@@ -71,7 +71,10 @@ def _found(
 ) -> tuple[IntArray, Tensor, float]:
     if len(features) == 1:  # nothing varies: there is no space to be found
         return np.zeros(1, dtype=np.int64), features, CENTROID_TEMPERATURE
-    found = find_classes(features, labels, seed=seed, allowed=(n_classes, n_classes), rules=rules)
+    with torch.device("cpu"):  # small matrices and trees: classes are found on the CPU
+        found = find_classes(
+            features, labels, seed=seed, allowed=(n_classes, n_classes), rules=rules
+        )
     return found.class_ids, found.centroids, found.temperature
 
 
@@ -86,7 +89,7 @@ def in_correspondence(placed: Placed, earlier: Tensor, *, n_known: int) -> Place
     new_id = np.arange(len(earlier))
     new_id[n_known:] = n_known + pair_up(cosines.cpu().numpy())
     centroids = torch.empty_like(placed.centroids)
-    centroids[torch.from_numpy(new_id)] = placed.centroids
+    centroids[torch.from_numpy(new_id).to(centroids.device)] = placed.centroids
     return replace(placed, class_ids=new_id[placed.class_ids], centroids=centroids)
 
 

@@ -8,14 +8,18 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bacon_gcd import __version__
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import one_line_errors
+from bacon_gcd.system.launch import AgreedError, launched_number, n_launched, speaks
 from bacon_gcd.system.text import visible
+
+if TYPE_CHECKING:
+    import torch
 
 app = typer.Typer(
     name="bacon",
@@ -41,6 +45,9 @@ TrunkPrecision = Annotated[
 MAX_SEED = 2**32 - 1  # what numpy, torch and scikit-learn all take
 RunSeed = Annotated[
     int, typer.Option("--seed", min=0, max=MAX_SEED, help="Decides everything that is drawn.")
+]
+DeviceName = Annotated[
+    str, typer.Option("--device", help="auto (the best there is), cpu, cuda, cuda:N or mps.")
 ]
 Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images.")]
 ImageSide = Annotated[
@@ -87,15 +94,36 @@ def errors_in_one_line() -> Iterator[None]:
         with one_line_errors():
             yield
     except UserError as error:
-        sys.stderr.write(f"bacon: {visible(str(error))}\n")
+        # Several processes: one says what all know, each what it alone knows.
+        if speaks() or not isinstance(error, AgreedError):
+            sys.stderr.write(f"bacon: {visible(f'{_which()}{error}')}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("bacon: stopped\n")
         sys.exit(130)
 
 
+@contextmanager
+def left_at_the_end() -> Iterator[None]:
+    """Leave the other processes of a run in good order, where there are any."""
+    try:
+        yield
+    finally:
+        if n_launched() > 1:
+            from bacon_gcd.system.processes import leave
+
+            leave()
+
+
+def _which() -> str:
+    """Which of several processes this is; nothing for the one that speaks for all."""
+    return "" if speaks() else f"process {launched_number()} of {n_launched()}: "
+
+
 def show(value: Mapping[str, Any], *, as_json: bool, text: str | None = None) -> None:
-    """One JSON object for a script, or lines for a person."""
+    """One JSON object for a script, or lines for a person; of several processes, one does."""
+    if not speaks():
+        return
     if as_json:
         line = json_module.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
         typer.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", line))
@@ -113,8 +141,36 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def tell(line: str) -> None:
-    """Say on stderr what is going on."""
-    say(line, err=True)
+    """Say on stderr what is going on; of several processes, one does."""
+    if speaks():
+        say(line, err=True)
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device of this name, after joining the other processes and saying which one it is."""
+    from bacon_gcd.system import processes
+    from bacon_gcd.system.devices import describe, find_device
+
+    device = processes.own_device(find_device(name))
+    processes.join(device)
+    if n_launched() > 1:
+        refuse_other_programs()
+    several = f", {n_launched()} processes" if n_launched() > 1 else ""
+    tell(f"device {describe(device)}{several}")
+    return device
+
+
+def refuse_other_programs() -> None:
+    """Refuse processes that were given other options, or run other versions."""
+    import numpy
+    import torch
+
+    from bacon_gcd.system.processes import refuse_differences
+
+    same = "start all with the same command and environment"
+    refuse_differences("options", sys.argv[1:], same)
+    versions = {"bacon_gcd": __version__, "torch": torch.__version__, "numpy": numpy.__version__}
+    refuse_differences("versions", versions, same)
 
 
 def in_lines(value: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import typer
 from bacon_gcd.cli.app import (
     MAX_SEED,
     DataFolder,
+    DeviceName,
     ImageSide,
     JsonFlag,
     KnownClasses,
@@ -22,6 +23,7 @@ from bacon_gcd.cli.app import (
     UnlabeledRatio,
     Workers,
     app,
+    chosen_device,
     class_list,
     show,
 )
@@ -102,6 +104,7 @@ def embed(
     tuned: TunedPart = "block",
     trunk: TrunkPrecision = "auto",
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Which views are drawn.")] = 0,
+    device: DeviceName = "auto",
     workers: Workers = 2,
     data: DataFolder = None,
     cache: Annotated[
@@ -119,9 +122,16 @@ def embed(
     from bacon_gcd.backbone.embed import embed as fill_banks
     from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
 
+    where = chosen_device(device)
     embedded = fill_banks(
         source,
-        load_backbone(backbone, image_size=image_size, tuned=tuned, trunk_dtype=trunk_dtype(trunk)),
+        load_backbone(
+            backbone,
+            image_size=image_size,
+            tuned=tuned,
+            trunk_dtype=trunk_dtype(trunk, device=where),
+            device=where,
+        ),
         n_views=views,
         strong_views=strong_views,
         seed=seed,

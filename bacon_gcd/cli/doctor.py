@@ -13,6 +13,7 @@ import torch
 from bacon_gcd import __version__
 from bacon_gcd.backbone.vit import native_bfloat16
 from bacon_gcd.backbone.weights import CATALOGUE, cached
+from bacon_gcd.system.devices import AUTO, available, describe, find_device
 from bacon_gcd.system.files import cache_dir
 
 # What needs it -> the module; none of them is required.
@@ -31,8 +32,8 @@ def examine() -> dict[str, Any]:
         "bacon_gcd": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "device": "cpu",
-        "accelerator": accelerator(),
+        "device": describe(find_device(AUTO)),
+        "devices": available(),
         "threads": torch.get_num_threads(),
         "bfloat16": "native" if native_bfloat16() else "emulated (slow, not used)",
         "cache": str(cache_dir()),
@@ -42,13 +43,6 @@ def examine() -> dict[str, Any]:
             what: importlib.util.find_spec(module) is not None for what, module in OPTIONAL.items()
         },
     }
-
-
-def accelerator() -> str:
-    """What torch sees besides the processor; nothing is computed there so far."""
-    if torch.cuda.is_available():
-        return f"cuda ({torch.cuda.get_device_name()}): not used yet"
-    return "mps: not used yet" if torch.backends.mps.is_available() else "none"
 
 
 def free_gigabytes(folder: Path) -> float:

@@ -10,6 +10,7 @@ import typer
 
 from bacon_gcd.cli.app import (
     MAX_SEED,
+    DeviceName,
     JsonFlag,
     LabelTable,
     NewVectors,
@@ -17,11 +18,13 @@ from bacon_gcd.cli.app import (
     RunSeed,
     Workers,
     app,
+    chosen_device,
     show,
     tell,
 )
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.settings import DEFAULT_EFFORT
+from bacon_gcd.system.launch import speaks
 
 if TYPE_CHECKING:
     from bacon_gcd.discovery.result import Discovery
@@ -87,6 +90,10 @@ def discover(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Threads that prepare images. Default: 2.")
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="auto (the best there is), cpu, cuda, cuda:N or mps. Default: auto."),
+    ] = None,
     recut: Annotated[
         Path | None, typer.Option(help="Cut this run by --classes N or --threshold T; no training.")
     ] = None,
@@ -114,6 +121,7 @@ def discover(
         "seed": seed,
         "names": names,
         "workers": workers,
+        "device": device,
     }
     given = {name: value for name, value in options.items() if value is not None}
     done = _discovery(source, out, given, recut=recut, refit=refit)
@@ -140,6 +148,7 @@ def _discovery(
         _refuse_others(f"--refit {refit}", given, ("effort", "classes", "workers"))
         return learning.refit(refit, out, tell=tell, **given)
     assert source is not None
+    given = dict(given) | {"device": chosen_device(given.get("device", "auto"))}
     return pipeline.discover(source, out, tell=tell, **given)
 
 
@@ -159,6 +168,7 @@ def predict(
     images: Annotated[Path, typer.Argument(help="Folder, table, .npz or image.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="CSV file to write.")] = None,
     features: NewVectors = None,
+    device: DeviceName = "auto",
     workers: Workers = 2,
     json: JsonFlag = False,
 ) -> None:
@@ -173,8 +183,9 @@ def predict(
     from bacon_gcd.discovery.predict import predict as sort_new
     from bacon_gcd.system.tables import write_csv
 
-    rows = sort_new(run, images, features=features, workers=workers)
-    if out is not None:
+    where = chosen_device(device)
+    rows = sort_new(run, images, features=features, workers=workers, device=where)
+    if out is not None and speaks():
         write_csv(out, rows, columns=COLUMNS)
     text = "\n".join(
         f"{r['file_name']}  {r['class']}  {r['confidence']:.2f}{'  outlier' * bool(r['outlier'])}"

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from bacon_gcd.cli.app import (
     MAX_SEED,
     DataFolder,
+    DeviceName,
     ImageSide,
     JsonFlag,
     KnownClasses,
@@ -25,11 +26,13 @@ from bacon_gcd.cli.app import (
     UnlabeledRatio,
     Workers,
     app,
+    chosen_device,
     class_list,
     show,
     tell,
 )
 from bacon_gcd.config import UserError
+from bacon_gcd.system.launch import restarted
 from bacon_gcd.system.text import command
 
 
@@ -109,6 +112,7 @@ def train(
     ] = 0,
     save_seconds: Annotated[float, typer.Option(min=0.0, help="Time between checkpoints.")] = 60.0,
     bfloat16: Annotated[bool, typer.Option("--bfloat16", help="bf16 where it is fast.")] = False,
+    device: DeviceName = "auto",
     workers: Workers = 2,
     data: DataFolder = None,
     json: JsonFlag = False,
@@ -120,18 +124,23 @@ def train(
     from bacon_gcd.benchmark.run import train_run
     from bacon_gcd.benchmark.settings import RunSettings
     from bacon_gcd.benchmark.workbench import prepare
+    from bacon_gcd.system.processes import agreed
 
+    where = chosen_device(device)
+    if resume is None and out is not None and restarted() and (out / "config.toml").exists():
+        resume = out  # torchrun has started the processes again
     folder = resume or out
     if folder is None:
         raise UserError("name the run's folder with -o FOLDER, or --resume FOLDER to continue one")
     # Options have the names of the settings they are kept under, so they are not listed again.
     changes, classes = _pairs(change or []), {"known": class_list(known)}
     if resume is None:
-        settings = RunSettings.from_options(context.params | classes, changes)
+        settings = RunSettings.from_options(context.params | classes, changes, device=where)
     else:
         settings = RunSettings.from_toml(resume / "config.toml")
         settings.refuse_others(resume, _given(context) | classes, changes)
-    bench = prepare(settings, data=data, workers=workers)
+    with agreed():
+        bench = prepare(settings, data=data, workers=workers, device=where)
     if not json:
         tell(settings.to_toml())
     result = train_run(bench, folder, resume=resume is not None, save_seconds=save_seconds)

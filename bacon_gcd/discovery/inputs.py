@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,24 +11,34 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank
+from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank, n_unfinished
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import CATALOGUE, best_cached, cached, find, load_backbone
+from bacon_gcd.backbone.weights import (
+    CATALOGUE,
+    best_cached,
+    cached,
+    find,
+    load_backbone,
+    trunk_dtype,
+)
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.discovery.folder import DiscoverRun
+from bacon_gcd.discovery.forecast import forecast
 from bacon_gcd.discovery.learn import Samples
 from bacon_gcd.discovery.names import refuse_names
-from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Effort, Tell, effort_for
+from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Tell, effort_for
+from bacon_gcd.system.devices import Device, find_device
+from bacon_gcd.system.processes import agreed, refuse_differences
+from bacon_gcd.system.progress import followed_by
 
 IntArray = npt.NDArray[np.int64]
 MIN_IMAGES = 4
+FLOAT32 = torch.float32  # of the trunk on a CPU: what runs have been made with so far
 VECTOR_NOISE = 0.1  # of the vectors' own spread: what makes two views of one vector differ
-TIMED_ROWS = 256
-SORTING_SECONDS = 0.015  # of each image: counting, sorting, map and report, on one busy core
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,39 +53,54 @@ class Inputs:
     backbone: Backbone
     tuned: str
     tokens: TokenSource
+    n_views: int = 0
+    """Training views over which features are averaged."""
+    sorting_seconds: float = 0.0
+    """How long it is expected to take to sort them."""
 
     @property
     def samples(self) -> Samples:
         """What training and sorting need of them."""
         groups = self.table.groups
-        return Samples(self.tokens, self.labels, len(self.known), self.backbone, groups)
+        return Samples(
+            self.tokens, self.labels, len(self.known), self.backbone, groups, self.n_views
+        )
 
 
 def read_inputs(
-    asked: DiscoverSettings, *, workers: int, tell: Tell
+    asked: DiscoverSettings, *, workers: int, tell: Tell, device: Device = None
 ) -> tuple[DiscoverSettings, Inputs]:
     """Read the images, choose backbone and effort, say how long it takes, make the tokens.
 
     Returns the settings with what `auto` and the effort mean here, too.
     """
-    tables = tables_of(asked)
-    table = joined(tables)
+    with agreed():  # one process may not see the images
+        tables = tables_of(asked)
+        table = joined(tables)
+    refuse_differences("images", table.fingerprint, "all must see the same files")
     for line in (table.summary(), *table.remarks):
         tell(line)
     effort = effort_for(asked.effort, len(table))
     settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
     refuse_names(asked.names, "vectors" if asked.features else pick_backbone(asked.backbone))
     if asked.features is not None:
-        inputs = from_features(table, vectors_of(asked, tables))
-        tell(time_line(inputs.backbone, effort, len(table)))
+        inputs = from_features(table, vectors_of(asked, tables), device=device)
+        effort = dataclasses.replace(effort, views=0)  # there is nothing to crop
+        expected = forecast(table, inputs.backbone, effort, n_missing=0, workers=workers)
+        tell(expected.line())
+        inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
         return dataclasses.replace(settings, backbone="vectors", views=0), inputs
     name = pick_backbone(asked.backbone)
-    backbone, tuned = open_backbone(name)
+    backbone, tuned = open_backbone(name, device=device)
     tell(backbone_line(name, backbone.image_size))
-    tell(time_line(backbone, effort, len(table)))
-    inputs = from_images(
-        table, backbone, tuned, views=effort.views, seed=asked.seed, workers=workers
-    )
+    n_missing = n_unfinished(table, backbone, n_views=effort.views, seed=asked.seed)
+    expected = forecast(table, backbone, effort, n_missing=n_missing, workers=workers)
+    tell(expected.line())
+    with followed_by(expected.training + expected.sorting):
+        inputs = from_images(
+            table, backbone, tuned, views=effort.views, seed=asked.seed, workers=workers
+        )
+    inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
     size = backbone.image_size
     return dataclasses.replace(settings, backbone=backbone.name, image_size=size), inputs
 
@@ -159,10 +183,11 @@ def backbone_line(name: str, image_size: int) -> str:
     return f"backbone {name} at {image_size} px ({find(name).trained_on}){hint}"
 
 
-def open_backbone(name: str) -> tuple[Backbone, str]:
+def open_backbone(name: str, *, device: Device = None) -> tuple[Backbone, str]:
     """The backbone, and how much of it is trained: little of a ResNet, a block of a ViT."""
     tuned = find(name).quick_part
-    return load_backbone(name, tuned=tuned), tuned
+    precision = trunk_dtype(AUTO, device=device) if find_device(device).type == "cuda" else FLOAT32
+    return load_backbone(name, tuned=tuned, trunk_dtype=precision, device=device), tuned
 
 
 def from_images(
@@ -171,39 +196,13 @@ def from_images(
     """Tokens of every image, from the cache where they are already."""
     rows = np.arange(len(table))
     bank = build_bank(table, rows, backbone, n_views=views, seed=seed, workers=workers)
-    return Inputs(table, *known_classes(table), backbone, tuned, bank)
+    return Inputs(table, *known_classes(table), backbone, tuned, bank, n_views=views)
 
 
-def from_features(table: ImageTable, vectors: npt.NDArray[np.float32]) -> Inputs:
+def from_features(
+    table: ImageTable, vectors: npt.NDArray[np.float32], *, device: Device = None
+) -> Inputs:
     """Ready vectors in place of a backbone."""
     tokens = ReadyTokens(vectors, noise=VECTOR_NOISE)
-    backbone = Vectors(vectors.shape[1])
+    backbone = Vectors(vectors.shape[1], device=device)
     return Inputs(table, *known_classes(table), backbone, "block", tokens)
-
-
-def time_line(backbone: Backbone, effort: Effort, n_images: int) -> str:
-    """What is done with each image, and how long the whole command will take."""
-    seconds = expected_seconds(backbone, effort, n_images)
-    shown = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{max(seconds, 1):.0f} s"
-    training = f"{effort.epochs} epochs of training" if effort.epochs else "no training"
-    return f"{training}: about {shown} in all, less if the images were seen before"
-
-
-@torch.no_grad()
-def expected_seconds(backbone: Backbone, effort: Effort, n_images: int) -> float:
-    """Time for the whole command, from a few blank images; stored tokens make it shorter."""
-    if isinstance(backbone, Vectors):
-        images = torch.zeros(16, backbone.feature_dim)
-    else:
-        images = torch.zeros(8, 3, backbone.image_size, backbone.image_size)
-    tail = backbone.new_tail()
-    tail(backbone.trunk(images))  # the first call is slower
-    start = time.perf_counter()
-    tokens = backbone.trunk(images)
-    middle = time.perf_counter()
-    many = tokens.repeat(TIMED_ROWS // len(tokens), *[1] * (tokens.ndim - 1))
-    tail(many)  # as many as in a training step: some of its work is the same for any number
-    trunk, last = middle - start, time.perf_counter() - middle
-    # Two branches, two views; forward and backward cost three times a forward.
-    each = trunk * (1 + effort.views) / len(images) + last * 12 * effort.epochs / len(many)
-    return (each + SORTING_SECONDS) * n_images

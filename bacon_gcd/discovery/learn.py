@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,22 +16,23 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.sources import TokenSource
 from bacon_gcd.classes.neighbors import N_NEIGHBORS, nearest
 from bacon_gcd.classes.rules import RULES
-from bacon_gcd.cluster import unit
 from bacon_gcd.discovery.corrected import Corrected
 from bacon_gcd.discovery.settings import Range
 from bacon_gcd.discovery.sorting import Answer, sort_features
+from bacon_gcd.discovery.trial import Trial, try_training
 from bacon_gcd.methods import recipe_for, settings_for
 from bacon_gcd.methods.base import Method, Recipe
 from bacon_gcd.model import CENTROID_METHOD
-from bacon_gcd.training.embed import embed
+from bacon_gcd.training.embed import embed_views
 from bacon_gcd.training.loop import Silent, Trainer
 from bacon_gcd.training.start import new_trainer
 
 IntArray = npt.NDArray[np.int64]
 Note = Callable[..., None]
 TRAINED = "bacon-s"
-# Ours: a narrow projector and rare estimates of the class sizes are enough for a short training.
-SHORT_TRAINING = {"projector_width": 0, "interval": 20}
+# Ours: a narrow projector and rare estimates of the class sizes are enough for a short training,
+# and half of the way from the untrained weights keeps what new classes need.
+SHORT_TRAINING = {"projector_width": 0, "interval": 20, "trained_share": 0.5}
 SHORT_RECIPE = {"batch_size": 128, "learning_rate": 0.01}
 
 
@@ -46,6 +47,8 @@ class Samples:
     backbone: Backbone
     groups: Sequence[str] | None = None
     """(N,) images of one group (a photo series) are hidden together."""
+    n_views: int = 0
+    """Training views over which features are averaged, besides the test view."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Plan:
     name: str
     settings: Any
     recipe: Recipe
+    on_trial: bool = False
+    """Whether trained features must prove better on hidden classes before they are used."""
 
 
 def short_plan(
@@ -90,6 +95,8 @@ class Learned:
     frozen_neighbors: IntArray
     """(N, K) in the frozen features: trained ones have learned the labels, also the wrong ones."""
     answer: Answer
+    trial: Trial | None = None
+    """What hidden classes said of the training; None: it was not tried, or they were too few."""
 
 
 def learn(
@@ -107,10 +114,13 @@ def learn(
 
     Args:
         allowed, threshold, constraints: see `sort_features`.
+        device: of training and features; torch's default unless given.
         note: is told of the classes and of every epoch, for a log.
     """
-    frozen = unit(embed(samples.backbone.new_tail(), samples.tokens, device=device))
+    embed = partial(embed_views, source=samples.tokens, n_views=samples.n_views, device=device)
+    frozen = embed(samples.backbone.new_tail())
     near = nearest(frozen, n_neighbors=RULES.neighbors)
+    frozen = frozen.cpu()  # classes are found there, see `sort_features`
     sort = partial(
         sort_features,
         labels=samples.labels,
@@ -124,15 +134,35 @@ def learn(
     number, n_classes = answer.number, answer.n_classes
     note = note or _nothing
     note(kind="classes", estimate=n_classes, interval=number.interval, **number.beside)
-    method = train(samples, plan, n_classes=n_classes, seed=seed, device=device, note=note)
+    run = partial(train, n_classes=n_classes, seed=seed, device=device)
+    trial = None
+    if plan.on_trial and plan.recipe.epochs:
+        trial = try_training(
+            frozen,
+            samples.labels,
+            lambda *visible: embed(
+                run(hiding(samples, *visible), plan, note=_nothing).features
+            ).cpu(),
+            n_classes=n_classes,
+            groups=samples.groups,
+            seed=seed,
+        )
+        note(kind="trial", **asdict(trial) if trial else {})
+        plan = plan if trial and trial.pays else short_plan(0)
+    method = run(samples, plan, note=note)
     shown = near[:, :N_NEIGHBORS]
     if plan.recipe.epochs == 0:
-        return Learned(plan.name, method, frozen, frozen, shown, answer)
-    features = unit(embed(method.features, samples.tokens, device=device))
+        return Learned(plan.name, method, frozen, frozen, shown, answer, trial)
+    features = embed(method.features).cpu()
     # Trained features have learned the labels, also of classes that would be hidden to measure.
     trained = sort(features, allowed=(n_classes, n_classes))
     trained = replace(trained, number=number, expected=answer.expected)
-    return Learned(plan.name, method, frozen, features, shown, trained)
+    return Learned(plan.name, method, frozen, features, shown, trained, trial)
+
+
+def hiding(samples: Samples, labels: IntArray, n_known: int) -> Samples:
+    """The same images with other labels."""
+    return replace(samples, labels=labels, n_known=n_known)
 
 
 def train(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from bacon_gcd.discovery.corrected import Corrected
 from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.folder import FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, read_inputs
-from bacon_gcd.discovery.learn import learn, short_plan
+from bacon_gcd.discovery.learn import Learned, learn, short_plan
 from bacon_gcd.discovery.names import propose
 from bacon_gcd.discovery.result import Discovery, Found, with_sorter
 from bacon_gcd.discovery.settings import (
@@ -38,8 +40,10 @@ from bacon_gcd.discovery.sorting import Answer
 from bacon_gcd.discovery.write import write_run
 from bacon_gcd.methods.base import Method, Task
 from bacon_gcd.model import CENTROID_METHOD, by_centroids
+from bacon_gcd.system.devices import Device, find_device
 from bacon_gcd.system.files import append_line, replacing_folder
-from bacon_gcd.system.progress import working
+from bacon_gcd.system.processes import agreed, alone, is_first, wait_for_all
+from bacon_gcd.system.progress import followed_by, working
 
 IntArray = npt.NDArray[np.int64]
 
@@ -57,6 +61,7 @@ def discover(
     seed: int = 0,
     names: str | Path | None = None,
     workers: int = 2,
+    device: Device = None,
     tell: Tell | None = None,
 ) -> Discovery:
     """Sort a folder, table or .npz of images into known classes and newly found ones.
@@ -69,9 +74,10 @@ def discover(
         threshold: 0 to 1, of the probability from which an image is known; None: its likeliest
             class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
-        effort: quick (no training), normal or thorough.
+        effort: quick, normal (several views of each image) or thorough (training, too, if it pays).
         names: a file of names, one per line, that may be proposed for new classes; for a backbone
             that reads text too.
+        device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
         tell: gets a line now and then about what is going on.
     """
     asked = DiscoverSettings(
@@ -85,13 +91,29 @@ def discover(
         seed=seed,
         names=None if names is None else str(Path(names).absolute()),
     )
-    allowed = parse_classes(asked.classes)
-    with replacing_folder(Path(out)) as draft:
-        settings, inputs = read_inputs(asked, workers=workers, tell=tell or silent)
-        refuse_impossible(allowed, asked.classes, inputs.labels, n_known=len(inputs.known))
-        found = find(settings, inputs, allowed, draft / "log.jsonl")
-        write_run(draft, settings, found)
+    allowed, where = parse_classes(asked.classes), find_device(device)
+    with one_draft(Path(out)) as draft:
+        settings, inputs = read_inputs(asked, workers=workers, device=where, tell=tell or silent)
+        with agreed():
+            refuse_impossible(allowed, asked.classes, inputs.labels, n_known=len(inputs.known))
+        learned = learn_from(settings, inputs, allowed, draft / "log.jsonl", device=where)
+        if is_first():
+            with alone(), torch.device("cpu"):  # map, names and report are made there
+                write_run(draft, settings, found_in(learned, settings, inputs))
+    wait_for_all()
     return Discovery(out)
+
+
+@contextmanager
+def one_draft(out: Path) -> Iterator[Path]:
+    """The folder that becomes the run; of several processes, the first one's."""
+    with ExitStack() as held:
+        with agreed():
+            if is_first():
+                draft = held.enter_context(replacing_folder(out))
+            else:
+                draft = Path(held.enter_context(TemporaryDirectory()))
+        yield draft
 
 
 def refuse_impossible(allowed: Range | None, given: str, labels: IntArray, *, n_known: int) -> None:
@@ -119,15 +141,35 @@ def find(
 
     With corrections, the labels of `inputs` are the classes of all images that are certain.
     """
-    learned = learn(
-        inputs.samples,
-        short_plan(settings.epochs),
-        allowed=allowed,
-        threshold=settings.threshold,
-        seed=settings.seed,
-        constraints=corrections,
-        note=note_in(log),
-    )
+    learned = learn_from(settings, inputs, allowed, log, corrections)
+    return found_in(learned, settings, inputs)
+
+
+def learn_from(
+    settings: DiscoverSettings,
+    inputs: Inputs,
+    allowed: Range | None,
+    log: Path,
+    corrections: Corrected | None = None,
+    *,
+    device: torch.device | None = None,
+) -> Learned:
+    """Features and the classes in them, as the settings say."""
+    with followed_by(inputs.sorting_seconds):
+        return learn(
+            inputs.samples,
+            replace(short_plan(settings.epochs), on_trial=True),
+            allowed=allowed,
+            threshold=settings.threshold,
+            seed=settings.seed,
+            constraints=corrections,
+            device=device,
+            note=note_in(log),
+        )
+
+
+def found_in(learned: Learned, settings: DiscoverSettings, inputs: Inputs) -> Found:
+    """All that is kept of what was learned: classes, images, map, duplicates."""
     answer, features = learned.answer, learned.features
     left, near = answer.corrections, learned.frozen_neighbors
     shown = inputs if left is None else shown_inputs(inputs, left)
@@ -146,6 +188,7 @@ def find(
         duplicates=find_duplicates(inputs.table, learned.frozen, near),
         expected=answer.expected,
         certain=None if left is None else left.certain,
+        trial=learned.trial,
         names=propose(
             learned.frozen,
             answer.images.class_ids,
@@ -178,6 +221,7 @@ def kept_method(method: Method, inputs: Inputs, answer: Answer) -> Method:
     """The method with the answer's centroids; its features alone where corrections decided."""
     if answer.corrections is not None:
         method = centroid_method(method, inputs, len(answer.centroids))
+    method = method.cpu()  # it is written, and opened again on any device
     method.set_centroids(answer.centroids, temperature=answer.temperature)
     return method
 

@@ -11,6 +11,8 @@ from bacon_gcd.data.images import read_images
 from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.model import load_model, tokens_for
+from bacon_gcd.system.devices import Device, find_device
+from bacon_gcd.system.processes import agreed
 
 COLUMNS = (
     *("file_name", "class", "known", "confidence", "known_probability"),
@@ -24,6 +26,7 @@ def predict(
     *,
     features: str | Path | None = None,
     workers: int = 2,
+    device: Device = None,
 ) -> list[dict[str, Any]]:
     """One entry per image, with the values of COLUMNS.
 
@@ -33,9 +36,12 @@ def predict(
     Args:
         run: of `bacon discover` or `bacon train`; corrections of the former are heeded.
         features: ready vectors of the images, for a run that was made from such.
+        device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
     """
-    model, table = load_model(Path(run) / "model"), read_images(images)
-    source = tokens_for(model.backbone, table, features, workers=workers)
+    with agreed():
+        model = load_model(Path(run) / "model", device=find_device(device))
+        table = read_images(images)
+        source = tokens_for(model.backbone, table, features, workers=workers)
     found = model.answer(table.ids, source)
     now = names_now(Path(run))
     return [

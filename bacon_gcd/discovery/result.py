@@ -24,6 +24,7 @@ from bacon_gcd.discovery.duplicates import Duplicates
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.inputs import Inputs
 from bacon_gcd.discovery.names import Proposals
+from bacon_gcd.discovery.trial import Trial
 from bacon_gcd.methods.base import Method
 from bacon_gcd.system.files import read_json
 from bacon_gcd.system.progress import working
@@ -148,6 +149,8 @@ class Found:
     """What hidden classes say of the answer, if any could be hidden."""
     tree: ClassTree | None = None
     """Coarser and finer cuts, when they are those of an earlier run."""
+    trial: Trial | None = None
+    """What hidden classes said of the training; None: there was none, or they were too few."""
     certain: npt.NDArray[np.bool_] | None = None
     """(N,) rows that stay in their class in every cut; None: those with a label."""
     given: tuple[str, ...] | None = None

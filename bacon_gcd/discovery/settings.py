@@ -62,7 +62,7 @@ class Effort:
     """How much work is done on each image."""
 
     views: int
-    """Training views that are stored of each image."""
+    """Crops and mirrored images that are stored of each image, beside the image as it is."""
     epochs: int
     """0: the backbone's own features are used as they are."""
 
@@ -71,8 +71,8 @@ def effort_for(name: str, n_images: int) -> Effort:
     """Views and epochs of quick, normal and thorough; small sets are seen more often."""
     efforts = {
         "quick": Effort(0, 0),
-        "normal": Effort(2, min(max(20_000 // n_images, 4), 20)),
-        "thorough": Effort(4, min(max(100_000 // n_images, 10), 60)),
+        "normal": Effort(4, 0),
+        "thorough": Effort(4, min(max(50_000 // n_images, 10), 30)),
     }
     return efforts[choose("effort", name, efforts)]
 

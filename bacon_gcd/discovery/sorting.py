@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted, sort_by
@@ -62,7 +63,8 @@ def sort_features(
         constraints: a person's corrections; known are then the classes that they call so.
         suspecting: (N, K) similar images by which labels are suspected.
     """
-    with working("counting classes and sorting images"):
+    # Small matrices and trees: classes are found on the CPU.
+    with torch.device("cpu"), working("counting classes and sorting images"):
         found = find_classes(features, labels, seed=seed, allowed=allowed, groups=groups)
     suspecting = suspecting[:, : RULES.suspecting]
     if constraints is not None:

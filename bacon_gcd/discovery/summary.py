@@ -14,6 +14,7 @@ from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.data.joined import file_of
 from bacon_gcd.discovery.result import Found
 from bacon_gcd.discovery.settings import DiscoverSettings
+from bacon_gcd.discovery.trial import Trial
 from bacon_gcd.report.contents import (
     ClassInfo,
     Duplicate,
@@ -44,7 +45,7 @@ def report_data(
         thumbnail=table.image,
         file=lambda row: file_of(table.source, row),
         notes=notes(settings, found),
-        chosen=chosen(settings, len(found.inputs.known)),
+        chosen=chosen(settings, len(found.inputs.known), found.trial),
         expected=expected_of(found.expected),
         suspected=suspected(found),
         duplicates=[Duplicate(each.rows, each.kind) for each in found.duplicates],
@@ -148,26 +149,39 @@ def expected_note(found: Measured | None) -> list[str]:
     ]
 
 
-def chosen(settings: DiscoverSettings, n_known: int) -> list[str]:
+def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None) -> list[str]:
     """Which way the images were sorted, and by which evidence."""
     if settings.recut or settings.refit or settings.update:
         return []
-    how = (
-        f"features trained for {settings.epochs} epochs"
-        if settings.epochs
-        else "the backbone's own features"
-    )
+    views = f", averaged over {settings.views + 1} views of each image" if settings.views else ""
+    trained = settings.epochs and trial is not None and trial.pays
+    how = f"features trained for {settings.epochs} epochs" if trained else "the backbone's features"
     if n_known == 0:
         return [
-            f"Images were sorted by {how}. Nothing had a label: classes are groups of images that "
-            "are more alike than others. In doubt they are too fine, because classes are merged "
-            "more easily than split. A few labels make them better."
+            f"Images were sorted by {how}{views}. Nothing had a label: classes are groups of images "
+            "that are more alike than others. In doubt they are too fine, because classes are "
+            "merged more easily than split. A few labels make them better."
         ]
     return [
-        f"Images were sorted by {how}. Known and new classes were told apart by how well an image "
-        "and its neighbors fit the labeled images of each class; where known ends and new begins "
-        "was learned by treating some known classes as new."
+        f"Images were sorted by {how}{views}. Known and new classes were told apart by how well an "
+        "image and its neighbors fit the labeled images of each class; where known ends and new "
+        "begins was learned by treating some known classes as new.",
+        *([trial_note(trial)] if settings.epochs else []),
     ]
+
+
+def trial_note(trial: Trial | None) -> str:
+    """Why trained features were used or not."""
+    if trial is None:
+        return (
+            "Training was not used: too few labels could be hidden to see whether it helps with "
+            "new classes."
+        )
+    kept = "Trained features were used" if trial.pays else "Training did not pay and was not used"
+    return (
+        f"{kept}: with {trial.n_classes} known classes treated as new, {trial.trained:.0%} of "
+        f"{trial.n_images} images were sorted right with training and {trial.frozen:.0%} without."
+    )
 
 
 def class_infos(found: Found) -> list[ClassInfo]:

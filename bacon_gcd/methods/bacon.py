@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -11,9 +13,9 @@ from torch import Tensor, nn
 
 from bacon_gcd.classes.placed import Placed, in_correspondence, place_classes
 from bacon_gcd.classes.rules import RULES, Rules
-from bacon_gcd.config import choose
+from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.batches import Batch
-from bacon_gcd.heads import CosineClassifier, Projector
+from bacon_gcd.heads import CosineClassifier, NoProjector, Projector
 from bacon_gcd.losses import self_distillation
 from bacon_gcd.methods.base import Group, Method, MethodSettings, Probe, TailSource, Task
 from bacon_gcd.methods.class_sizes import clustered_counts
@@ -37,6 +39,8 @@ from bacon_gcd.pseudo_labels import (
 )
 
 SOURCES = ("clusters", "classes")
+Features = Callable[[Tensor], Tensor]
+"""Tokens to features: a tail."""
 # An estimate needs no measure of its own reliability, which costs more than the estimate.
 QUICK_RULES = replace(RULES, whole_folds=0)
 
@@ -57,6 +61,7 @@ class BaConSettings(MethodSettings):
     centroids_by: Annotated[str, "centroids that answer: of clusters (k-means), or of classes"] = (
         "clusters"
     )
+    trained_share: Annotated[float, "of the trained tail in the one that answers, 0 to 1"] = 1.0
     interval: Annotated[float, "r: epochs of 200 between two estimates of the class counts"] = 10
     restarts: Annotated[int, "k-means restarts of an estimate"] = 1
     rank_match: Annotated[bool, "give cluster sizes to known classes by rank of labels"] = True
@@ -87,6 +92,9 @@ class BaConSettings(MethodSettings):
     similarity: Annotated[str, "positiveness by dot, cosine, l1 or l2"] = "dot"
     labeled_targets: Annotated[str, "labeled images enter as predicted or onehot"] = "predicted"
     same_image_one: Annotated[bool, "two views of an image have positiveness 1"] = True
+    contrasted: Annotated[str, "what is contrasted: projections, or the features themselves"] = (
+        "projections"
+    )
     projector_width: Annotated[int, "last layer of the projector; 0 leaves it out"] = 65536
 
     def __post_init__(self) -> None:
@@ -95,9 +103,12 @@ class BaConSettings(MethodSettings):
         choose("counts_by", self.counts_by, SOURCES)
         choose("start_heads", self.start_heads, ("none", "novel", "all"))
         choose("centroids_by", self.centroids_by, SOURCES)
+        choose("contrasted", self.contrasted, ("projections", "features"))
         choose("counts", self.counts, ("random", "expected"))
         choose("advice", self.advice, ("soft", "hard", "none"))
         choose("labeled_targets", self.labeled_targets, ("predicted", "onehot"))
+        if not 0 <= self.trained_share <= 1:
+            raise UserError(f"trained_share {self.trained_share}: give a number from 0 to 1")
 
     @property
     def needs_oracle(self) -> bool:
@@ -123,10 +134,8 @@ PAPER = replace(
     match_cost="count",
     warmup_full=False,
 )
-# Ours. What it gains and what it does not: docs/methods/bacon.md and docs/results.md.
-RECOMMENDED = replace(
-    RELEASED, counts_by="classes", start_heads="all", centroids_by="classes", interval=1
-)
+# Ours. What it gains and what did not help: docs/methods/bacon.md and docs/results.md.
+RECOMMENDED = replace(RELEASED, centroids_by="classes", trained_share=0.5)
 
 
 def orca_style(settings: BaConSettings) -> BaConSettings:
@@ -158,11 +167,18 @@ class BaCon(Method):
         super().__init__(task, backbone, settings)
         self.classify_tail, self.contrast_tail = backbone.new_tail(), backbone.new_tail()
         self.classifier = CosineClassifier(self.feature_dim, task.n_classes)
-        self.projector = Projector(self.feature_dim, width=settings.projector_width or None)
+        self.projector: Projector | NoProjector = NoProjector()
+        if settings.contrasted == "projections":
+            self.projector = Projector(self.feature_dim, width=settings.projector_width or None)
         self.uncertainty = nn.Buffer(torch.tensor(0.5))
         self.class_counts = torch.ones(task.n_classes)
         if settings.centroids_by == "classes":
             self.headline = "placed"
+        if settings.trained_share < 1:
+            self.clustered_tail = "answer_tail"
+            self.training_only = (*self.training_only, "start_tail")
+            self.start_tail = backbone.new_tail().requires_grad_(requires_grad=False)
+            self.answer_tail = copy.deepcopy(self.start_tail)
 
     def groups(self) -> list[Group]:
         """One optimizer per branch; only the contrastive one decays vectors, as released."""
@@ -272,6 +288,14 @@ class BaCon(Method):
         epochs = self.task.capped(s.teacher_ramp)
         return ramp(s.teacher_start, s.teacher_end, epoch=epoch, epochs=epochs)
 
+    @torch.no_grad()
+    def after_step(self, batch: Batch) -> None:
+        """Keep the tail that answers between the untrained and the trained one. WiSE-FT."""
+        if self.settings.trained_share < 1:
+            tails = (self.answer_tail, self.start_tail, self.contrast_tail)
+            for answer, start, trained in zip(*(t.parameters() for t in tails), strict=True):
+                answer.copy_(torch.lerp(start, trained, self.settings.trained_share))
+
     def refresh(self, epoch: int, probe: Probe) -> None:
         """Re-estimate the class counts every r epochs (§4.1); O also measures its uncertainty."""
         if epoch % self.task.scaled(self.settings.interval) == 0:
@@ -284,7 +308,7 @@ class BaCon(Method):
             mean = sure[unlabeled].mean() if unlabeled.any() else sure.mean()
             self.uncertainty.copy_((1 - mean).clamp(max=0.5))
 
-    def place_classes(self, tail: nn.Module, probe: Probe, rules: Rules = QUICK_RULES) -> Placed:
+    def place_classes(self, tail: Features, probe: Probe, rules: Rules = QUICK_RULES) -> Placed:
         """Find classes and keep their centroids; a novel one continues one of the last time. Ours.
 
         So class c has the same row of the classifier from estimate to estimate.
@@ -315,7 +339,7 @@ class BaCon(Method):
     def place_centroids(self, probe: Probe) -> None:
         """Centroids of the classes that are found, or of clusters as in every method."""
         if self.settings.centroids_by == "classes":
-            self.place_classes(self.contrast_tail, probe, RULES)
+            self.place_classes(self.features, probe, RULES)
         else:
             super().place_centroids(probe)
 
@@ -325,16 +349,16 @@ class BaCon(Method):
         if self.oracle_counts is not None:
             return self.oracle_counts
         if s.prior == "balanced":
-            return torch.full((task.n_classes,), task.n_images / task.n_classes)
+            return torch.full_like(self.class_counts, task.n_images / task.n_classes)
         if s.prior == "labeled":  # only known classes are penalized; novel ones count as average
-            known = torch.tensor(task.labeled_counts, dtype=torch.float32)
+            known = self.class_counts.new_tensor(task.labeled_counts)
             return torch.cat([known, known.mean().expand(task.n_classes - task.n_known)])
-        tail = self.contrast_tail if s.prior == "contrastive" else self.classify_tail
+        tail = self.features if s.prior == "contrastive" else self.classify_tail
         if s.counts_by == "classes":
             return self.place_classes(tail, probe).counts
         return self.clustered_counts(tail, probe)
 
-    def clustered_counts(self, tail: nn.Module, probe: Probe) -> Tensor:
+    def clustered_counts(self, tail: Features, probe: Probe) -> Tensor:
         """k-means on all training images, clusters aligned to classes (§4.1)."""
         s = self.settings
         return clustered_counts(

@@ -166,9 +166,9 @@ class Method(nn.Module, ABC):
     """Whether `classify` can be called."""
     answers_by: ClassVar[Literal["classifier", "centroids"]] = "classifier"
     """What decides the class of a new image."""
-    clustered_tail: ClassVar[str] = "tail"
+    clustered_tail: str = "tail"
     """The submodule that gives `features`."""
-    training_only: ClassVar[tuple[str, ...]] = ("projector",)
+    training_only: tuple[str, ...] = ("projector",)
     """Submodules and buffers that a kept model does without."""
     headline: str = "classifier"
     """The block of result.json that corresponds to the paper's number for this method."""
@@ -241,7 +241,7 @@ class Method(nn.Module, ABC):
             centroids: (C, D) unit rows; a row of zeros is a class without images.
             temperature: of the softmax over cosines.
         """
-        self.centroids = centroids
+        self.centroids = centroids.to(self.temperature)
         self.temperature.fill_(temperature)
 
     def nearest_class(self, features: Tensor) -> IntArray:

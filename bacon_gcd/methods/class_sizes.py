@@ -50,7 +50,7 @@ def clustered_counts(
 def spread_counts(known: Tensor, n_classes: int, n_images: int) -> Tensor:
     """(C,) sizes: each class an equal share, known ones sharing theirs as `known` says. Ours."""
     shape = fill_empty(known)
-    sizes = torch.ones(n_classes)
+    sizes = shape.new_ones(n_classes)
     sizes[: len(known)] = shape / shape.sum() * len(known)
     return sizes / n_classes * n_images
 

@@ -91,7 +91,7 @@ class DARP(Method):
     def pseudo(self, weak: Tensor, batch: Batch) -> Tensor:
         """(B, C) what the weak views are taken for; the table keeps what they say themselves."""
         last = rank_within(batch.image_ids.flip(0)).flip(0) == 0  # of an image drawn twice
-        self.predictions[batch.image_ids[last]] = weak[last].float()
+        self.predictions[batch.image_ids[last]] = weak[last].to(self.predictions)
         if self.warming_up(batch.epoch):
             return weak
         if batch.step % self.settings.interval == 0:
@@ -102,7 +102,7 @@ class DARP(Method):
         """Denoise, then align: the unlabeled rows of the table get the target class sizes."""
         rows, counts = self.unlabeled, self.sizes.counts
         clean = denoise(self.predictions[rows], counts, alpha=self.settings.alpha)
-        self.refined[rows] = align(clean, counts, certainty(clean)).to(clean)
+        self.refined[rows] = align(clean, counts, certainty(clean)).to(self.refined)
 
     def warming_up(self, epoch: int) -> bool:
         """Whether pseudo-labels are still plain FixMatch ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ ADAPTED = OpenConSettings()
 class OpenCon(Method):
     """One branch: tail and projector, with prototypes in the projected space."""
 
-    training_only: ClassVar[tuple[str, ...]] = ()  # the projector answers, too
+    training_only = ()  # the projector answers, too
     settings: OpenConSettings
 
     def __init__(

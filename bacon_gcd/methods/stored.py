@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from bacon_gcd.classes.reliability import CENTROID_TEMPERATURE
@@ -42,5 +41,5 @@ def split_temperature(centroids: Tensor) -> tuple[Tensor, Tensor]:
     """Unit centroids and their temperature, which version 0.1 stored as the length of the rows."""
     length = float(centroids.norm(dim=1).max()) if centroids.numel() else 1.0
     if not length or abs(length - 1) < 1e-4:  # no class yet, or rounding of unit rows
-        return centroids, torch.tensor(CENTROID_TEMPERATURE)
-    return centroids / length, torch.tensor(CENTROID_TEMPERATURE / length)
+        return centroids, centroids.new_tensor(CENTROID_TEMPERATURE)
+    return centroids / length, centroids.new_tensor(CENTROID_TEMPERATURE / length)

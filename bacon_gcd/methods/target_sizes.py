@@ -48,7 +48,7 @@ class TargetSizes(nn.Module):
     def estimate(self, method: Method, probe: Probe) -> Tensor:
         """(C,) unlabeled images per class, from the source."""
         task, n_unlabeled = self.task, int((probe.labels < 0).sum())
-        labeled = torch.tensor(task.labeled_counts, dtype=torch.float32)
+        labeled = torch.tensor(task.labeled_counts, dtype=torch.float32, device="cpu")
         if method.oracle_counts is not None:
             return without_labeled(method.oracle_counts.cpu(), labeled, n_unlabeled)
         if self.source == "clusters":

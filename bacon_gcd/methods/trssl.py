@@ -103,7 +103,7 @@ class TRSSL(Method):
     def pseudo(self, tokens: Tensor) -> Tensor:
         """(n, C) pseudo-labels: Sinkhorn, then hard where a novel class is sure."""
         s, cosines = self.settings, self.live(tokens)
-        prior = torch.ones(self.task.n_classes)
+        prior = cosines.new_ones(self.task.n_classes)
         if s.prior == "long-tail":
             mass = (cosines / s.epsilon).logsumexp(dim=0)  # its order is that of the sums
             prior = long_tail_prior(mass, ratio=s.ratio, n_rows=len(cosines))

@@ -7,7 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
+
+from bacon_gcd.system.launch import speaks
 
 QUIET_SECONDS = 2.0  # nothing is shown for work that is over sooner
 LINE_SECONDS = 15.0  # how often a log file gets a line
@@ -20,12 +23,38 @@ class Advance(Protocol):
         """Count `done` more units."""
 
 
+_later: ContextVar[float] = ContextVar("later", default=0.0)
+
+
+@contextmanager
+def followed_by(seconds: float) -> Iterator[None]:
+    """Inside, the time left is that of the whole command: `seconds` of other work come after."""
+    before = _later.set(_later.get() + seconds)
+    try:
+        yield
+    finally:
+        _later.reset(before)
+
+
 @contextmanager
 def progress(what: str, total: int, *, unit: str = "images") -> Iterator[Advance]:
     """Show `what`, units per second and the time left while the block runs."""
+    if not speaks():
+        yield no_progress
+        return
     shown = _bar(what, total, unit) if sys.stderr.isatty() else _lines(what, total, unit)
     with shown as advance:
         yield advance
+
+
+def time_left(units: float, speed: float) -> str:
+    """How long this many units and what follows them will take, for a person."""
+    seconds = units / max(speed, 1e-9) + _later.get()
+    return f"{seconds / 60:.0f} min left" if seconds > 100 else f"{seconds:.0f} s left"
+
+
+def no_progress(done: int = 1, note: str = "") -> None:
+    """Show nothing: of several processes, one shows progress."""
 
 
 @contextmanager
@@ -64,23 +93,25 @@ def _late_line(what: str) -> Iterator[None]:
 @contextmanager
 def _bar(what: str, total: int, unit: str) -> Iterator[Advance]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     columns = [
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
         TextColumn("{task.fields[note]}"),
     ]
     start = time.monotonic()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(what, total=total, rate="", note="")
+        task = bars.add_task(what, total=total, rate="", left="", note="")
 
         def advance(done: int = 1, note: str = "") -> None:
-            speed = (bars.tasks[task].completed + done) / max(time.monotonic() - start, 1e-6)
-            bars.update(task, advance=done, rate=f"{speed:.0f} {unit}/s", note=note)
+            finished = bars.tasks[task].completed + done
+            speed = finished / max(time.monotonic() - start, 1e-6)
+            left = time_left(total - finished, speed)
+            bars.update(task, advance=done, rate=f"{speed:.0f} {unit}/s", left=left, note=note)
 
         yield advance
 
@@ -97,10 +128,8 @@ def _lines(what: str, total: int, unit: str) -> Iterator[Advance]:
             return
         state["last"] = now
         speed = state["done"] / (now - start)
-        left = (total - state["done"]) / max(speed, 1e-9)
-        line = (
-            f"{what}: {state['done']:.0f}/{total} {unit}, {speed:.1f}/s, {left:.0f} s left {note}"
-        )
+        left = time_left(total - state["done"], speed)
+        line = f"{what}: {state['done']:.0f}/{total} {unit}, {speed:.1f}/s, {left} {note}"
         sys.stderr.write(line.rstrip() + "\n")
         sys.stderr.flush()
 

@@ -118,7 +118,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def optimizer_tensors(optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, Tensor]:
     """Every optimizer's memory under flat names: optimizer/<group>/<parameter>/<key>."""
     return {
-        f"optimizer/{name}/{number}/{key}": torch.as_tensor(value)
+        f"optimizer/{name}/{number}/{key}": torch.as_tensor(value, device="cpu")
         for name, optimizer in optimizers.items()
         for number, memory in optimizer.state_dict()["state"].items()
         for key, value in memory.items()

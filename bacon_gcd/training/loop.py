@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -17,15 +17,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.backbone.sources import FreshTokens, TokenSource
+from bacon_gcd.backbone.sources import TokenSource
+from bacon_gcd.backbone.vit import native_bfloat16
 from bacon_gcd.config import UserError
-from bacon_gcd.data.batches import Batch, PixelMixer, sample_epoch
+from bacon_gcd.data.batches import Batch, sample_epoch
 from bacon_gcd.methods.base import Method, Recipe
 from bacon_gcd.methods.stored import load_state
 from bacon_gcd.system.memory import keep_freed_memory
-from bacon_gcd.system.progress import progress
+from bacon_gcd.system.processes import agreed, any_says
+from bacon_gcd.system.progress import Advance, no_progress, progress
 from bacon_gcd.training.checkpoint import optimizer_tensors, restore_optimizers
+from bacon_gcd.training.distributed import average_gradients, check_batch
 from bacon_gcd.training.embed import TrainProbe as TrainProbe
+from bacon_gcd.training.loader import Loader
 from bacon_gcd.training.optimizers import optimizer_for, set_learning_rate
 
 IntArray = npt.NDArray[np.int64]
@@ -101,17 +105,25 @@ class Trainer:
     ) -> None:
         self.device = device or torch.get_default_device()
         self.method, self.data, self.recipe = method.to(self.device), data, recipe
-        self.seed, self.bfloat16 = seed, bfloat16
+        self.seed = seed
+        # GPUs compute bfloat16 several times as fast; the parameters stay in float32.
+        self.bfloat16 = bfloat16 or (self.device.type == "cuda" and native_bfloat16(self.device))
         self.recorder: Recorder = recorder or Silent()
         self.position = Position()
         self.optimizers = {g.name: optimizer_for(g, recipe) for g in method.groups()}
         self.probe = TrainProbe(data.source, data.labels, seed, self.device)
-        self.stopping = False
+        self.loader = Loader(data.source, data.labels, method.views, seed, self.device)
+        self.advance: Advance = no_progress
+        self.asked_to_stop = self.stopping = False
+        with agreed():
+            check_batch(self.batch_size)
 
     def run(self) -> bool:
         """Train to the end, or until a signal asks to stop; True if the end was reached."""
         keep_freed_memory()
-        with stop_after_step(self):
+        total = self.recipe.epochs - self.position.epoch
+        images = total * self.steps_per_epoch * self.batch_size
+        with stop_after_step(self), progress("training", images, unit="images") as self.advance:
             while self.position.epoch < self.recipe.epochs and not self.stopping:
                 self.run_epoch()
         return self.position.epoch >= self.recipe.epochs
@@ -123,13 +135,15 @@ class Trainer:
             self.method.refresh(epoch, self.probe)
             self.recorder.after_refresh(self)
         set_learning_rate(self.optimizers, self.recipe, epoch)
-        batches = list(self.batches(epoch))
-        what = f"epoch {epoch + 1}/{self.recipe.epochs}"
-        with progress(what, len(batches) * self.batch_size, unit="images") as advance:
-            for positions in batches[self.position.step :]:
-                self.step(positions)
-                advance(len(positions))
-                if self.stopping and self.position.step < len(batches):
+        every = list(self.batches(epoch))
+        first = self.position.step
+        note = f"epoch {epoch + 1}/{self.recipe.epochs}"
+        following = self.loader.batches(every[first:], epoch=epoch, first=first)
+        with closing(following) as batches:
+            for batch in batches:
+                self.update(batch)
+                self.advance(len(batch.labels), note)
+                if self.stopping and self.position.step < len(every):
                     return
         steps = max(self.position.step, 1)
         # By name: the order of the first step is not in a checkpoint, and it decides their sum.
@@ -141,6 +155,11 @@ class Trainer:
     def batch_size(self) -> int:
         """Images per step; never more than there are."""
         return min(self.recipe.batch_size, len(self.data.labels))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of an epoch."""
+        return len(self.data.labels) // max(self.batch_size, 1)
 
     def batches(self, epoch: int) -> Iterator[IntArray]:
         """Which images each step of the epoch sees."""
@@ -154,56 +173,30 @@ class Trainer:
 
     def step(self, positions: IntArray) -> dict[str, float]:
         """One update from the images at `positions`."""
-        batch = self.batch(positions)
+        return self.update(self.batch(positions))
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """One update from a batch."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             terms = self.method.terms(batch)
         values = finite_values(terms, batch)
         for optimizer in self.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
         torch.stack(list(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
+        average_gradients(self.method.parameters())
         for optimizer in self.optimizers.values():
             optimizer.step()
         self.method.after_step(batch)
         for name, value in values.items():
             self.position.sums[name] = self.position.sums.get(name, 0.0) + value
         self.position.step += 1
+        self.stopping |= any_says(self.asked_to_stop)  # all processes stop after the same step
         self.recorder.after_step(self)
         return values
 
     def batch(self, positions: IntArray) -> Batch:
-        """Tokens of the views of those images, from the bank or fresh: the step cannot tell."""
-        epoch, step = self.position.epoch, self.position.step
-        number = epoch * 1_000_000 + step
-        tokens = self.data.source.batch(positions, self.method.views, seed=self.seed, step=number)
-        return Batch(
-            tokens=tokens.to(self.device),
-            labels=torch.from_numpy(self.data.labels[positions]).to(self.device),
-            image_ids=torch.from_numpy(positions).to(self.device),
-            seed=int(np.random.default_rng([self.seed, number]).integers(2**62)),
-            epoch=epoch,
-            step=step,
-            mix_pixels=self.pixel_mixer(positions, number),
-        )
-
-    def pixel_mixer(self, positions: IntArray, number: int) -> PixelMixer | None:
-        """How the views of a step are mixed before the trunk; None where views are stored."""
-        source = self.data.source
-        if not isinstance(source, FreshTokens):
-            return None
-
-        def mix(share: float, rows: Tensor, partners: Tensor) -> Tensor:
-            tokens = source.mixed(
-                positions,
-                self.method.views,
-                share,
-                rows.cpu(),  # pixels are made on the CPU
-                partners.cpu(),
-                seed=self.seed,
-                step=number,
-            )
-            return tokens.to(self.device)
-
-        return mix
+        """What the next step sees of these images."""
+        return self.loader.batch(positions, epoch=self.position.epoch, step=self.position.step)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything a resumed run needs."""
@@ -239,9 +232,9 @@ def stop_after_step(trainer: Trainer) -> Iterator[None]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if trainer.stopping:
+        if trainer.asked_to_stop:
             raise KeyboardInterrupt  # asked twice: now
-        trainer.stopping = True
+        trainer.asked_to_stop = True
 
     old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

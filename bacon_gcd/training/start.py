@@ -12,6 +12,8 @@ from torch import Tensor
 from bacon_gcd.backbone.sources import TokenSource
 from bacon_gcd.methods import build_method
 from bacon_gcd.methods.base import Recipe, TailSource, Task
+from bacon_gcd.system.processes import n_processes
+from bacon_gcd.training.distributed import SharedTails
 from bacon_gcd.training.loop import Recorder, Trainer, TrainingData
 
 IntArray = npt.NDArray[np.int64]
@@ -51,9 +53,11 @@ def new_trainer(
         recorder: is told of every step and epoch.
     """
     task = Task.from_labels(labels, n_classes=n_classes, n_known=n_known, n_epochs=recipe.epochs)
-    with torch.random.fork_rng():
+    # Parameters are drawn on the CPU and moved: the same first ones on every device.
+    with torch.random.fork_rng(), torch.device("cpu"):
         torch.manual_seed(seed)
-        method = build_method(name, task, backbone, settings, oracle_counts=oracle_counts)
+        tails = SharedTails(backbone) if n_processes() > 1 else backbone
+        method = build_method(name, task, tails, settings, oracle_counts=oracle_counts)
     data = TrainingData(source, labels)
     return Trainer(
         method, data, recipe, seed=seed, bfloat16=bfloat16, device=device, recorder=recorder

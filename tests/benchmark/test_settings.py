@@ -24,7 +24,9 @@ def test_options_go_to_the_settings_that_have_their_names():
 
 def test_every_option_of_train_decides_a_number_or_is_named_here():
     options = set(inspect.signature(train).parameters)
-    others = {"context", "out", "resume", "change", "save_seconds", "workers", "data", "json"}
+    others = {"context", "out", "resume", "change", "save_seconds", "workers", "data", "json"} | {
+        "device"
+    }
     assert {name for name in options if dotted_name(name) is None} == others
     kept = {f.name for kind in (RunSettings, SplitSettings, Recipe) for f in fields(kind)}
     assert options - others <= kept

@@ -46,10 +46,10 @@ def test_large_sets_go_by_cells(monkeypatch):
 
 
 def test_equal_rows_fill_no_cell_beyond_its_limit():
-    features = torch.nn.functional.normalize(torch.ones(2000, 4), dim=1)
+    features = torch.nn.functional.normalize(torch.ones(3000, 4), dim=1)
     cells = neighbors._cells(features, seed=0)
-    assert max(len(rows) for rows in cells) <= 4 * round(2000**0.5)
-    assert sorted(np.concatenate(cells).tolist()) == list(range(2000))
+    assert max(len(rows) for rows in cells) <= 4 * neighbors.CELL_ROWS
+    assert sorted(np.concatenate(cells).tolist()) == list(range(3000))
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])

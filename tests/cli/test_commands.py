@@ -47,12 +47,16 @@ def test_the_doctor_tells_what_it_finds():
     assert "optional parts" in runner.invoke(app, ["doctor"]).stdout
 
 
-def test_the_doctor_does_not_promise_an_accelerator(monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Fast One")
+def test_the_doctor_names_the_devices_and_the_one_that_auto_takes(monkeypatch):
     facts = json.loads(runner.invoke(app, ["doctor", "--json"]).stdout)
-    assert facts["device"] == "cpu"
-    assert facts["accelerator"] == "cuda (Fast One): not used yet"
+    assert facts["devices"][0] == "cpu"
+    assert facts["device"].startswith("cpu (") or len(facts["devices"]) > 1
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "Fast One")
+    facts = json.loads(runner.invoke(app, ["doctor", "--json"]).stdout)
+    assert facts["device"] == "cuda:0 (Fast One)"
+    assert facts["devices"] == ["cpu", "cuda:1", "cuda:0"]
 
 
 def test_methods_are_listed_with_every_setting_explained():

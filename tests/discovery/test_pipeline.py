@@ -145,7 +145,7 @@ def test_a_folder_that_holds_something_is_not_overwritten(small):
     assert [p.name for p in (small / "run").iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize(("suffix", "effort"), [(".npy", "normal"), (".parquet", "quick")])
+@pytest.mark.parametrize(("suffix", "effort"), [(".npy", "thorough"), (".parquet", "normal")])
 def test_ready_features_take_the_place_of_a_backbone(small, suffix, effort):
     photos = plant(small / "photos")
     ids = sorted(p.relative_to(photos).as_posix() for p in photos.rglob("*.png"))
@@ -169,12 +169,12 @@ def test_features_that_do_not_fit_the_images_are_named(small):
 
 
 @pytest.mark.parametrize("planted", [{}, NO_LABELS, ALL_LABELED])
-def test_training_sorts_with_some_none_and_all_labels(small, planted):
+def test_training_sorts_with_some_none_and_all_labels(small, planted, training_pays):
     photos = plant(small / "photos", **planted)
-    done = bacon_gcd.discover(photos, small / "run", effort="normal", backbone="auto")
+    done = bacon_gcd.discover(photos, small / "run", effort="thorough", backbone="auto")
     log = (small / "run/log.jsonl").read_text().splitlines()
     assert json.loads(log[-1])["kind"] == "epoch"
-    assert done.run.config["epochs"] == 20
+    assert done.run.config["epochs"] == 30
     assert bacon("predict", small / "run", photos, "--json").exit_code == 0
 
 

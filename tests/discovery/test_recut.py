@@ -107,9 +107,9 @@ def test_the_same_number_gives_the_same_answer(small, sorted_run):
         assert (same.folder / file).read_bytes() == (sorted_run.folder / file).read_bytes()
 
 
-def test_a_trained_run_is_cut_without_its_classifier(small):
+def test_a_trained_run_is_cut_without_its_classifier(small, training_pays):
     photos = plant(small / "photos", n=5, labeled=3)
-    done = bacon_gcd.discover(photos, small / "run", effort="normal", classes=4)
+    done = bacon_gcd.discover(photos, small / "run", effort="thorough", classes=4)
     said = bacon("discover", "--recut", done.folder, "-o", small / "new", "--classes", 5, "--json")
     assert said.exit_code == 0, (said.output, said.exception)
     assert len(json.loads(said.stdout)["classes"]) == 5

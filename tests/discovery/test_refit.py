@@ -219,16 +219,16 @@ def test_ten_moved_images_make_the_others_better(small):
     assert all(after[file] == other for file in moved)
 
 
-def test_training_learns_from_them_too_and_the_model_follows(small):
+def test_training_learns_from_them_too_and_the_model_follows(small, training_pays):
     photos = plant(small / "photos", n=6, labeled=3)
     run = bacon_gcd.discover(photos, small / "run", effort="quick", classes=4).folder
     (gray,) = {places(run)[file] for file in files_of(run, "gray")}
     say(run, "rename", **{"class": gray, "to": "ash"})
     say(run, "confirm", files=files_of(run, "gray")[:3])
-    said = bacon("discover", "--refit", run, "-o", small / "new", "--effort", "normal", "--json")
+    said = bacon("discover", "--refit", run, "-o", small / "new", "--effort", "thorough", "--json")
     assert said.exit_code == 0, (said.output, said.exception)
     new = DiscoverRun.load(small / "new")
-    assert new.config["effort"] == "normal"
+    assert new.config["effort"] == "thorough"
     assert [c.name for c in new.classes if c.known] == ["green", "red"]
     free = {r.file_name: r for r in new.rows if not r.labeled and r.confidence < 1}
     told = json.loads(bacon("predict", small / "new", photos, "--json").stdout)["predictions"]

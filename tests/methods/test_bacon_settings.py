@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 from bacon_gcd.backbone.sources import ReadyTokens
 from bacon_gcd.classes.placed import place_classes
 from bacon_gcd.cluster import match
-from bacon_gcd.methods import METHODS, class_sizes
+from bacon_gcd.config import UserError
+from bacon_gcd.methods import METHODS, class_sizes, settings_for
 from bacon_gcd.methods.bacon import BaConSettings
 from bacon_gcd.methods.base import Task
+from bacon_gcd.model import by_centroids, describe_backbone, load_model, save_model
 from bacon_gcd.pseudo_labels import positiveness
 from bacon_gcd.training.embed import TrainProbe
+from tests.method_runs import trainer_for
 from tests.methods.test_bacon import SMALL, bacon, one_batch
 from tests.planted import planted
 from tests.reference import losses as by_hand
@@ -395,16 +399,75 @@ def test_centroids_that_answer_are_those_of_clusters_or_of_found_classes():
     assert by_classes.headline == "placed"
 
 
-def test_the_recommended_preset_is_the_released_one_with_our_four_changes():
+@varies("contrasted")
+def test_features_are_contrasted_themselves_or_projected_first():
+    step = Step(contrasted="features")
+    features = F.normalize(step.method.contrast_tail(step.batch.tokens), dim=1)
+    similarity = (features @ features.T).detach().double()
+    expected = 0.65 * by_hand.contrast(similarity, same(torch.arange(40).repeat(2)), 1.0)
+    assert float(step.terms["contrast/unsupervised"]) == pytest.approx(float(expected), rel=1e-5)
+    assert [group.name for group in step.method.groups()] == ["classify", "contrast"]
+    assert not any(name.startswith("projector") for name in step.method.state_dict())
+    assert any(name.startswith("projector") for name in Step().method.state_dict())
+
+
+@varies("trained_share")
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_the_tail_that_answers_lies_between_the_untrained_and_the_trained_one(share):
+    problem = planted(epochs=2)
+    trainer = trainer_for("bacon-s", problem, trained_share=share)
+    trainer.run()
+    method, tokens = trainer.method, problem.data.source.test(np.arange(20))
+    start = problem.backbone.new_tail().state_dict()
+    end = method.contrast_tail.state_dict()
+    assert not torch.equal(start["fc2.weight"], end["fc2.weight"])
+    expected = problem.backbone.new_tail()
+    expected.load_state_dict({k: start[k] + share * (end[k] - start[k]) for k in start})
+    torch.testing.assert_close(method.features(tokens), expected(tokens))
+    # A method that sorts by centroids alone takes over the tail that answers.
+    torch.testing.assert_close(
+        by_centroids(method, problem.backbone, problem.task).features(tokens), expected(tokens)
+    )
+
+
+def test_a_kept_model_does_without_the_untrained_tail_it_started_from(tmp_path):
+    problem = planted(epochs=1)
+    trainer = trainer_for("bacon-s", problem, epochs=1, trained_share=0.5)
+    trainer.run()
+    method, tokens = trainer.method, problem.data.source.test(np.arange(20))
+    method.place_centroids(trainer.probe)
+    save_model(
+        tmp_path / "model",
+        method,
+        name="bacon-s",
+        settings=asdict(method.settings),
+        backbone=describe_backbone(problem.backbone, tuned="block"),
+        class_names=list("abcdef"),
+        card="",
+    )
+    loaded = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(
+        loaded.predictor.probabilities(tokens), method.predictor().probabilities(tokens)
+    )
+    stored = load_file(tmp_path / "model" / "model.safetensors")
+    assert {name.split(".")[0] for name in stored} >= {"answer_tail", "contrast_tail"}
+    assert not any(name.startswith("start_tail") for name in stored)
+
+
+@pytest.mark.parametrize("share", ["-0.1", "1.5", "nan"])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(UserError, match="trained_share"):
+        settings_for("bacon-s", changes={"trained_share": share})
+
+
+def test_the_recommended_preset_is_the_released_one_with_our_two_changes():
     for name in ("bacon-s", "bacon-o"):
         presets = METHODS[name].presets
         ours, theirs = (asdict(presets[p].settings) for p in ("recommended", "released"))
         assert presets["recommended"].recipe == presets["released"].recipe
         assert {k: v for k, v in ours.items() if v != theirs[k]} == {
-            "counts_by": "classes",
-            "start_heads": "all",
             "centroids_by": "classes",
-            "interval": 1,
+            "trained_share": 0.5,
         }
 
 

@@ -4,7 +4,7 @@ import torch
 
 from bacon_gcd.backbone.sources import ReadyTokens
 from bacon_gcd.training import embed as module
-from bacon_gcd.training.embed import embed
+from bacon_gcd.training.embed import embed, embed_views
 
 META = torch.device("meta")
 
@@ -32,3 +32,12 @@ def test_tokens_are_moved_to_the_device_that_is_given():
     features = embed(lambda tokens: seen.append(tokens.device) or tokens, source(), device=META)
     assert seen == [META]
     assert features.device == META
+
+
+@pytest.mark.parametrize("n_views", [0, 1, 2])
+def test_features_of_the_views_of_an_image_are_averaged_at_unit_length(n_views):
+    tokens = source()._tokens + 1.0
+    found = embed_views(lambda t: t + 1.0, source(), n_views=n_views)
+    every = tokens / tokens.norm(dim=2, keepdim=True)
+    mean = every[:, : n_views + 1].mean(dim=1)
+    torch.testing.assert_close(found, mean / mean.norm(dim=1, keepdim=True))

@@ -1,0 +1,147 @@
+"""How long a discovery will take: measured on some of its own images before the work begins."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.rendering import render_images, trunk_tokens
+from bacon_gcd.backbone.sources import ReadyTokens
+from bacon_gcd.backbone.vectors import Vectors
+from bacon_gcd.cluster import kmeans
+from bacon_gcd.data.images import ImageTable
+from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.discovery.learn import short_plan
+from bacon_gcd.discovery.settings import Effort
+from bacon_gcd.methods.base import Task
+from bacon_gcd.system.processes import alone, n_processes
+from bacon_gcd.training.start import new_trainer
+
+T = TypeVar("T")
+TIMED_IMAGES = 8
+TIMED_ROWS, TIMED_CLUSTERS = 2000, 20  # of the k-means that tells how fast this machine sorts now
+# Sorting takes as long as so many such k-means: always, for each of the first 10,000 images, beyond
+# which classes are counted on a sample, and for every image. Fitted by `python -m bench forecast`.
+ALWAYS, OF_SAMPLE, OF_EACH = 70.0, 0.07, 0.02
+SAMPLE = 10_000
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Expected seconds of the parts of a discovery."""
+
+    embedding: float
+    training: float
+    sorting: float
+    """Counting, sorting, map and report."""
+    epochs: int
+
+    @property
+    def total(self) -> float:
+        """Of the whole command."""
+        return self.embedding + self.training + self.sorting
+
+    def line(self) -> str:
+        """What is done with each image, and how long the whole command will take."""
+        minutes = self.total / 60
+        shown = f"{minutes:.0f} minutes" if minutes > 1.7 else f"{max(self.total, 1):.0f} s"
+        training = f"{self.epochs} epochs of training" if self.epochs else "no training"
+        return f"{training}: about {shown} in all"
+
+
+@torch.no_grad()
+def forecast(
+    table: ImageTable, backbone: Backbone, effort: Effort, *, n_missing: int, workers: int
+) -> Forecast:
+    """Expected seconds, from a few images, steps and clusters.
+
+    n_missing: images whose tokens are not stored yet.
+    """
+    n_images, n_shares = len(table), n_processes()
+    with alone():
+        tokens, each = _embedded(table, backbone, effort.views, workers)
+        step, tail = _trained(tokens, backbone) if effort.epochs else (0.0, 0.0)
+    passes = 2 + _estimates(n_images, effort.epochs) if effort.epochs else 0
+    return Forecast(
+        embedding=each * n_missing / n_shares,
+        training=(step * effort.epochs + tail * passes) * n_images / n_shares,
+        sorting=_clustered(backbone.feature_dim) * sortings(n_images),
+        epochs=effort.epochs,
+    )
+
+
+def sortings(n_images: int) -> float:
+    """How many small k-means the sorting of this many images takes as long as."""
+    return ALWAYS + OF_SAMPLE * min(n_images, SAMPLE) + OF_EACH * n_images
+
+
+def _embedded(
+    table: ImageTable, backbone: Backbone, n_views: int, workers: int
+) -> tuple[Tensor, float]:
+    """Tokens of some images of the table, and the seconds that one image takes in all its views."""
+    if isinstance(backbone, Vectors):
+        shape = (TIMED_IMAGES, backbone.feature_dim)
+        return torch.ones(shape, device=backbone.device), 0.0
+    rows = np.linspace(0, len(table) - 1, min(TIMED_IMAGES, len(table))).astype(np.int64)
+    weak = ViewSettings("weak", backbone.image_size)
+    wanted = [(weak.for_test(), 0), *((weak, view) for view in range(1, n_views + 1))]
+    rendering, pixels = _seconds(lambda: render_images(table, rows, [wanted] * len(rows), seed=0))
+    trunk_tokens(backbone, pixels[0])  # the first call is slower
+    trunk, tokens = _seconds(lambda: trunk_tokens(backbone, pixels[0]))
+    at_once = max(1, min(workers, os.cpu_count() or 1))  # threads render while the trunk computes
+    return tokens, (trunk * len(wanted) + rendering / at_once) / len(rows)
+
+
+def _trained(tokens: Tensor, backbone: Backbone) -> tuple[float, float]:
+    """Seconds per image of a training step, and of a pass through the tail."""
+    plan = short_plan(1)
+    n_rows = plan.recipe.batch_size
+    many = tokens[torch.arange(n_rows, device=tokens.device) % len(tokens)]
+    labels = np.where(np.arange(n_rows) % 2, -1, 0)
+    trainer = new_trainer(
+        plan.name,
+        plan.settings,
+        plan.recipe,
+        ReadyTokens(many, noise=0.1),
+        labels,
+        backbone,
+        n_classes=2,
+        n_known=1,
+        seed=0,
+        device=backbone.device,
+    )
+    with torch.enable_grad():
+        trainer.step(np.arange(n_rows))
+        step, _ = _seconds(lambda: trainer.step(np.arange(n_rows)))
+    tail, _ = _seconds(lambda: trainer.method.features(many))
+    return step / n_rows, tail / n_rows
+
+
+def _estimates(n_images: int, epochs: int) -> float:
+    """How often the class sizes are estimated during training."""
+    task = Task(2, 1, (1,), n_images, epochs)
+    return epochs / task.scaled(short_plan(epochs).settings.interval)
+
+
+def _clustered(dim: int) -> float:
+    """Seconds of a small k-means: how fast this machine sorts, with all that it does besides."""
+    rows = torch.from_numpy(np.random.default_rng(0).normal(size=(TIMED_ROWS, dim)))
+    seconds, _ = _seconds(
+        lambda: kmeans(rows.float(), TIMED_CLUSTERS, n_init=1, seed=0, max_iterations=5)
+    )
+    return seconds
+
+
+def _seconds(work: Callable[[], T]) -> tuple[float, T]:
+    """How long it took, and what it gave."""
+    start = time.perf_counter()
+    made = work()
+    return time.perf_counter() - start, made

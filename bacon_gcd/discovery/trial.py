@@ -1,0 +1,80 @@
+"""Does training pay? Both answers are tried with a third of the known classes treated as new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from bacon_gcd.classes.find import find_classes, grouped_right
+from bacon_gcd.classes.novelty import Fold, folds
+from bacon_gcd.classes.reliability import MIN_CHECKED
+
+IntArray = npt.NDArray[np.int64]
+MARGIN = 0.02  # ours: by less than that the answers differ by chance, and training costs time
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Images whose label was hidden, sorted by frozen and by trained features; shares 0 to 1."""
+
+    n_images: int
+    n_classes: int
+    """Known classes that were treated as new."""
+    frozen: float
+    """Right ones, those of known classes and of hidden ones weighing the same."""
+    trained: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether trained features are better by more than chance would make them."""
+        return self.trained > self.frozen + MARGIN
+
+
+def try_training(
+    frozen: Tensor,
+    labels: IntArray,
+    train: Callable[[IntArray, int], Tensor],
+    *,
+    n_classes: int,
+    groups: Sequence[str] | None = None,
+    seed: int,
+) -> Trial | None:
+    """Train without the labels of some classes and compare the answers on them. Ours.
+
+    Args:
+        frozen: (N, D) unit features.
+        labels: (N,) known class, -1 = unlabeled.
+        train: (N,) labels and their number of known classes to (N, D) unit features.
+        n_classes: known and new ones; as many are found each time.
+        groups: (N,) images of one group (a photo series) are hidden together.
+        seed: decides what is hidden.
+
+    Returns:
+        None where too few images could be hidden to tell.
+    """
+    fold = next(folds(labels, 1, seed=seed, groups=groups), None)
+    if fold is None or min(len(fold.hidden_known), len(fold.hidden_new)) < MIN_CHECKED:
+        return None
+    trained = train(fold.labels, len(fold.seen))
+    before, after = (
+        right_share(features, labels, fold, n_classes=n_classes, seed=seed)
+        for features in (frozen, trained)
+    )
+    n_images = len(fold.hidden_known) + len(fold.hidden_new)
+    return Trial(n_images, len(np.unique(labels[fold.hidden_new])), before, after)
+
+
+def right_share(
+    features: Tensor, labels: IntArray, fold: Fold, *, n_classes: int, seed: int
+) -> float:
+    """Hidden images that are sorted right, of known and of hidden classes in equal parts."""
+    allowed = (n_classes, n_classes)
+    found = find_classes(features, fold.labels, seed=seed, allowed=allowed).class_ids
+    known, new, n_seen = fold.hidden_known, fold.hidden_new, len(fold.seen)
+    right_known = found[known] == np.searchsorted(fold.seen, labels[known])
+    right_new = grouped_right(found[new] - n_seen, labels[new])
+    return float(right_known.mean() + right_new.mean()) / 2

@@ -1,0 +1,48 @@
+"""Seconds differ from machine to machine; how they add up does not."""
+
+import pytest
+
+from bacon_gcd.backbone.vectors import Vectors
+from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.data.images import read_images
+from bacon_gcd.discovery import forecast as forecasting
+from bacon_gcd.discovery.forecast import Forecast, forecast, sortings
+from bacon_gcd.discovery.settings import Effort
+from tests.planted_photos import plant
+from tests.small_backbone import use_small_backbone
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Whatever is measured takes a second."""
+    times = iter(range(10_000))
+    monkeypatch.setattr(forecasting.time, "perf_counter", lambda: float(next(times)))
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
+    backbone = load_backbone(use_small_backbone(monkeypatch))
+    return read_images(plant(tmp_path / "photos")), backbone
+
+
+def test_every_part_is_measured_on_images_of_the_set(photos, clock):
+    found = forecast(*photos, Effort(views=2, epochs=4), n_missing=32, workers=1)
+    assert found.embedding == pytest.approx((3 + 1) / 8 * 32)  # three views, one rendering
+    passes = 2 + 4 / 1  # before, after, and with every estimate of the class counts
+    assert found.training == pytest.approx((4 + passes) * 32 / 128)
+    assert found.sorting == pytest.approx(sortings(32))
+    assert found.total == found.embedding + found.training + found.sorting
+
+
+def test_what_is_stored_or_not_trained_takes_no_time(photos, clock):
+    found = forecast(*photos, Effort(views=0, epochs=0), n_missing=0, workers=1)
+    assert (found.embedding, found.training) == (0, 0)
+    ready = forecast(photos[0], Vectors(8), Effort(views=0, epochs=0), n_missing=0, workers=1)
+    assert ready.embedding == 0 < ready.sorting
+
+
+def test_the_line_says_what_is_done_and_how_long_it_takes():
+    assert Forecast(50, 0, 20, 0).line() == "no training: about 70 s in all"
+    assert Forecast(50, 100, 30, 5).line() == "5 epochs of training: about 3 minutes in all"
+    assert Forecast(0, 0, 0.1, 0).line() == "no training: about 1 s in all"
