@@ -259,6 +259,11 @@ def test_standardized_rows_have_mean_zero_and_unbiased_deviation_one():
     assert flat.grad.isfinite().all()
 
 
+def test_two_views_are_enough_to_differ():
+    views = torch.tensor([[[0.9, 0.1], [0.5, 0.5]], [[0.9, 0.1], [0.7, 0.3]]])
+    assert pl.uncertainty_temperatures(views).tolist() == pytest.approx([0.1, 1.0])
+
+
 def test_two_scores_are_standardized_by_the_unbiased_deviation():
     half = 0.5**0.5
     assert pl.standardize(torch.tensor([[0.0, 2.0]]))[0].tolist() == pytest.approx([-half, half])

@@ -86,4 +86,5 @@ def test_importing_the_package_or_asking_for_help_loads_no_torch():
 
 def test_nothing_is_known_by_a_process_id():
     """In a container every command has the same one: leftovers are told apart by their locks."""
-    assert not [path.name for path in FILES if "getpid" in path.read_text()]
+    named = {path.name for path in FILES if "getpid" in path.read_text()}
+    assert named <= {"grid.py"}  # whose log says who computed a cell

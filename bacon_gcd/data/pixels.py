@@ -178,7 +178,8 @@ def _eight_bits(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
 
 
 def _finite(image: Image.Image) -> npt.NDArray[np.float64]:
-    return np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
+    with np.errstate(invalid="ignore"):  # a signaling NaN
+        return np.nan_to_num(np.asarray(image).astype(np.float64), posinf=0.0, neginf=0.0)
 
 
 def _gray(values: npt.NDArray[np.float64]) -> Image.Image:

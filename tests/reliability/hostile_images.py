@@ -13,6 +13,7 @@ from PIL import Image
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (48, 40, 3), np.uint8)
 NOISE = Image.fromarray(PIXELS)
+SIGNALING = np.full((4, 4), 0x7FA00000, np.uint32).view(np.float32)
 SUFFIX = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "BMP": "bmp", "GIF": "gif", "TIFF": "tif"}
 
 
@@ -80,6 +81,7 @@ def sound_images():
         "gray.jpg": encoded(NOISE.convert("L"), "JPEG"),
         "float.tif": encoded(Image.fromarray(PIXELS[..., 0].astype(np.float32)), "TIFF"),
         "nan.tif": encoded(Image.fromarray(np.full((4, 4), np.nan, np.float32)), "TIFF"),
+        "signaling nan.tif": encoded(Image.fromarray(SIGNALING), "TIFF"),
         "one pixel.png": encoded(NOISE.crop((0, 0, 1, 1)), "PNG"),
         "one row.png": encoded(Image.new("RGB", (3000, 1)), "PNG"),
         "one column.jpg": encoded(Image.new("RGB", (1, 3000)), "JPEG"),

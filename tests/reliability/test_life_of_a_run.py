@@ -179,7 +179,8 @@ class Life(RuleBasedStateMachine):
     def export(self, how):
         run, to = DiscoverRun.load(self.run), self.home / "sorted"
         plan = plan_export(run, how=how)
-        assert len(plan.items) + len(plan.left_out) == len(self.images)
+        files = {str(run.file_of(row).absolute()) for row in range(len(run.rows))}
+        assert ({item.source for item in plan.items}, plan.left_out) == (files, {})
         assert export(plan, to, roots=run.roots)["placed"] == len(plan.items)
         assert sum(path.is_file() for path in to.rglob("*")) == len(plan.items) + 1  # and the list
         assert undo_export(to)["kept"] == {}
