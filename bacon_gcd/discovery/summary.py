@@ -158,8 +158,8 @@ def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None)
     how = f"features trained for {settings.epochs} epochs" if trained else "the backbone's features"
     if n_known == 0:
         return [
-            f"Images were sorted by {how}{views}. Nothing had a label: classes are groups of images "
-            "that are more alike than others. In doubt they are too fine, because classes are "
+            f"Images were sorted by {how}{views}. Nothing had a label: classes are groups of "
+            "images that are more alike than others. In doubt they are too fine, because classes are "
             "merged more easily than split. A few labels make them better."
         ]
     return [
