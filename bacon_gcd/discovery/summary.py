@@ -159,8 +159,9 @@ def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None)
     if n_known == 0:
         return [
             f"Images were sorted by {how}{views}. Nothing had a label: classes are groups of "
-            "images that are more alike than others. In doubt they are too fine, because classes are "
-            "merged more easily than split. A few labels make them better."
+            "images that are more alike than others. In doubt they are too fine, because classes "
+            "are merged more easily than split. A few labels make them better.",
+            *([trial_note(trial)] if settings.epochs else []),
         ]
     return [
         f"Images were sorted by {how}{views}. Known and new classes were told apart by how well an "
