@@ -21,7 +21,7 @@ SMALL = 800  # images; larger cells would take hours
 # Rules that move no image to another class: outliers, suspected labels, duplicates, `update`.
 ELSEWHERE = {
     *("outlier_spreads", "own_statistics", "suspecting", "suspect_votes", "similar"),
-    *("duplicate_bits", "duplicate_gap", "opening_images", "typical", "spread_of_count"),
+    *("duplicate_bits", "duplicate_gap", "opening_images", "spread_of_count"),
     *("new_ease", "usual_accuracy", "whole_folds", "clear"),
     "lone_evidence_weight",
 }

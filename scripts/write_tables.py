@@ -88,8 +88,10 @@ def write_claims(protocol: str, grid: Grid) -> list[str]:
     head += (
         "ResNet-18 was trained with ImageNet labels, so only comparisons between methods count.\n"
     )
-    head += "A difference holds if it has the sign that the paper says and, with several seeds, its 95 %\n"
-    head += "interval (paired by seed) leaves out zero.\n\n"
+    head += (
+        "A difference holds if it has the sign that the paper says and, with several seeds, its\n"
+    )
+    head += "95 % interval (paired by seed) leaves out zero.\n\n"
     path.write_text(head + claims_text(claims))
     tested = sum(claim.verdict != "not tested" for claim in claims)
     return [f"| [claims, {protocol}]({path.name}) | {tested} of {len(claims)} are tested | |"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +34,7 @@ class ClassNumber:
 
 @dataclass(frozen=True, eq=False)
 class Merges:
-    """Parts of some images and the order in which they merge."""
+    """Parts of some images and the order in which they merge, by Ward's criterion (Ward 1963)."""
 
     part_of: IntArray
     """(n,) part of each image."""
@@ -63,13 +62,9 @@ def merges(
     *,
     seed: int,
     n_parts: int | None = None,
-    linkage_by: Literal["ward", "average"] = "ward",
     rules: Rules = RULES,
 ) -> Merges | None:
-    """The merge tree of (n, d) unit rows; None when they are too few.
-
-    linkage_by: ward, which prefers clusters of one size, or average, which does not.
-    """
+    """The merge tree of (n, d) unit rows; None when they are too few."""
     if len(rows) < MIN_IMAGES:
         return None
     wanted = max(len(rows) // rules.rows_per_part, 2) if n_parts is None else n_parts
@@ -80,7 +75,7 @@ def merges(
         return None
     sums = torch.zeros(n_found, rows.shape[1]).index_add_(0, torch.from_numpy(part_of), rows)
     means = sums / torch.bincount(torch.from_numpy(part_of))[:, None]
-    return Merges(part_of.astype(np.int64), linkage(means.double().numpy(), linkage_by))
+    return Merges(part_of.astype(np.int64), linkage(means.double().numpy(), "ward"))
 
 
 def count_new(
@@ -102,7 +97,7 @@ def count_new(
     long as that makes them likelier.
 
     Args:
-        rows: (N, d) unit positions by which images are merged (Ward 1963).
+        rows: (N, d) unit positions by which images are merged.
         guess: (N,) known class that each image would be in.
         new: (N,) images that seem to be of no known class.
     """
@@ -118,9 +113,14 @@ def count_new(
         found["evidence"].append(by_evidence(space, new, tree, rules))
     ways = {name: float(np.median(counts)) for name, counts in found.items()}
     logs = {name: float(np.log(max(count, 1.0))) for name, count in ways.items()}
-    share = n_known**3 / (n_known**3 + rules.measuring_classes**3)
+    share = measured_share(n_known, rules)
     mean = share * (logs["heights"] + logs["pairs"]) / 2 + (1 - share) * logs["evidence"]
     return float(np.exp(mean)), ways
+
+
+def measured_share(n_known: int, rules: Rules = RULES) -> float:
+    """How much known classes say of the number of new ones; the evidence says the rest. Ours."""
+    return float(n_known**3 / (n_known**3 + rules.measuring_classes**3))
 
 
 def by_heights(

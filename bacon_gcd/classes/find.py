@@ -23,6 +23,7 @@ from bacon_gcd.classes.count import (
     Range,
     count_by_shape,
     count_new,
+    measured_share,
     merges,
     number_of,
 )
@@ -188,8 +189,10 @@ def without_fragments(
         return number, score
     rows = new_rows(score, line, labels < 0, n_new)
     groups = group(view, rows, n_new)
+    # Ways of counting by known classes leave fragments out themselves; the evidence does not.
+    doubtful = 1 - measured_share(n_known, view.rules)
     missed = min(float((known < line).mean()), 0.5)
-    most = view.rules.returned * missed / (1 - missed) * (int((labels < 0).sum()) - len(rows))
+    most = doubtful * missed / (1 - missed) * (int((labels < 0).sum()) - len(rows))
     edge = fragment_edge(known, new, line, view.rules)
     gone = fragments(groups, score[rows], n_new, edge=edge, most=most)
     score = score.copy()
@@ -247,8 +250,7 @@ def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
     points = view.points[torch.from_numpy(rows)]
     n_parts = max(len(rows) // view.rules.rows_per_part, 2 * n_groups)
     rules = replace(view.rules, most_parts=max(view.rules.most_parts, 2 * n_groups))
-    n_parts = min(n_parts, len(rows))
-    tree = merges(points, seed=view.seed, n_parts=n_parts, linkage_by="average", rules=rules)
+    tree = merges(points, seed=view.seed, n_parts=min(n_parts, len(rows)), rules=rules)
     if tree is not None and tree.n_parts >= n_groups:
         found = tree.cut(n_groups)
         if int(found.max()) + 1 == n_groups:

@@ -56,8 +56,6 @@ class Rules:
     edge: float = 0.25
     """Share of the way from the mean of known images below the threshold to that of hidden classes
     from which on a group of new images is a class and no fragment of a known one."""
-    returned: float = 0.5
-    """Of the known images that are expected below the threshold, how many may return in groups."""
     counting_seeds: int = 3
     """Over-clusterings whose median count is taken."""
     sample: int = 4_000
@@ -99,8 +97,6 @@ class Rules:
     """Mean difference of the 9 x 8 thumbnails of near duplicates, of 255."""
     opening_images: int = 3
     """Different images that open a class in `bacon update`."""
-    typical: float = 0.9
-    """Of a run's images, which are no farther from their class than those of an opened one."""
 
 
 RULES = Rules()
