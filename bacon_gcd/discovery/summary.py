@@ -160,7 +160,8 @@ def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None)
         return [
             f"Images were sorted by {how}{views}. Nothing had a label: classes are groups of "
             "images that are more alike than others. In doubt they are too fine, because classes "
-            "are merged more easily than split. A few labels make them better."
+            "are merged more easily than split. A few labels make them better.",
+            *([trial_note(trial)] if settings.epochs else []),
         ]
     return [
         f"Images were sorted by {how}{views}. Known and new classes were told apart by how well an "

@@ -103,5 +103,7 @@ def test_a_training_that_a_person_asked_for_is_not_on_trial(monkeypatch):
     ],
 )
 def test_the_report_says_which_was_chosen_and_by_which_evidence(epochs, trial, said):
-    text = " ".join(chosen(DiscoverSettings("photos", views=4, epochs=epochs), trial))
-    assert all(part in text for part in said), text
+    settings = DiscoverSettings("photos", views=4, epochs=epochs)
+    for n_known in (0, 3):
+        text = " ".join(chosen(settings, n_known, trial))
+        assert all(part in text for part in said), text
