@@ -208,6 +208,7 @@ def table(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it to a file.")] = None,
     grid: GridFolder = DEFAULT_GRID,
     results: Results = None,
+    json: JsonFlag = False,
 ) -> None:
     """Print a table from finished cells, beside the paper's numbers; nothing is trained.
 
@@ -217,7 +218,7 @@ def table(
     from bacon_gcd.benchmark.tables import make_table, other_row
     from bacon_gcd.system.files import write_atomic
 
-    choose("format", format, FORMATS)
+    format = "json" if json else choose("format", format, FORMATS)
     request = _request(context.params, experiment)
     found = make_table(request.tables()[0], request, _grid(grid, results))
     text = render(found, format, against=against and other_row(found, against))
