@@ -104,7 +104,7 @@ def discover(
 ) -> None:
     """Sort your own images into known classes and newly found ones; write a report to look at.
 
-    Example: bacon discover photos/ -o runs/photos --effort quick
+    Example: bacon discover photos/ -o runs/photos
     """
     if [source, recut, refit].count(None) != 2:
         raise UserError(

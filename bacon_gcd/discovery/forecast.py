@@ -53,7 +53,7 @@ class Forecast:
         """What is done with each image, and how long the whole command will take."""
         minutes = self.total / 60
         shown = f"{minutes:.0f} minutes" if minutes > 1.7 else f"{max(self.total, 1):.0f} s"
-        training = f"{self.epochs} epochs of training" if self.epochs else "no training"
+        training = f"{self.epochs} epochs of training, twice" if self.epochs else "no training"
         return f"{training}: about {shown} in all"
 
 
@@ -72,7 +72,8 @@ def forecast(
     passes = 2 + _estimates(n_images, effort.epochs) if effort.epochs else 0
     return Forecast(
         embedding=each * n_missing / n_shares,
-        training=(step * effort.epochs + tail * passes) * n_images / n_shares,
+        # Twice: the first time on trial, with classes hidden.
+        training=2 * (step * effort.epochs + tail * passes) * n_images / n_shares,
         sorting=_clustered(backbone.feature_dim) * sortings(n_images),
         epochs=effort.epochs,
     )

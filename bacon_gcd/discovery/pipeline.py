@@ -74,7 +74,7 @@ def discover(
         threshold: 0 to 1, of the probability from which an image is known; None: its likeliest
             class decides.
         backbone: a name of `bacon weights list`; auto takes the best one that is here.
-        effort: quick, normal (several views of each image) or thorough (training, too, if it pays).
+        effort: quick, normal (photographs are seen larger) or thorough (training, if it pays).
         names: a file of names, one per line, that may be proposed for new classes; for a backbone
             that reads text too.
         device: auto, cpu, cuda, cuda:N or mps; None is torch's default.

@@ -153,7 +153,7 @@ def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None)
     """Which way the images were sorted, and by which evidence."""
     if settings.recut or settings.refit or settings.update:
         return []
-    views = f", averaged over {settings.views + 1} views of each image" if settings.views else ""
+    views = averaging(settings)
     trained = settings.epochs and trial is not None and trial.pays
     how = f"features trained for {settings.epochs} epochs" if trained else "the backbone's features"
     if n_known == 0:
@@ -169,6 +169,15 @@ def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None)
         "begins was learned by treating some known classes as new.",
         *([trial_note(trial)] if settings.epochs else []),
     ]
+
+
+def averaging(settings: DiscoverSettings) -> str:
+    """Over which views of an image its features are averaged, in words."""
+    if settings.features is not None:
+        return ""
+    if settings.views:
+        return f", averaged over {settings.views + 1} views of each image"
+    return ", averaged over each image and its mirror image"
 
 
 def trial_note(trial: Trial | None) -> str:

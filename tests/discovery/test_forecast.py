@@ -30,7 +30,7 @@ def test_every_part_is_measured_on_images_of_the_set(photos, clock):
     found = forecast(*photos, Effort(fitted=True, views=2, epochs=4), n_missing=32, workers=1)
     assert found.embedding == pytest.approx((3 + 1) / 8 * 32)  # three views, one rendering
     passes = 2 + 4 / 1  # before, after, and with every estimate of the class counts
-    assert found.training == pytest.approx((4 + passes) * 32 / 128)
+    assert found.training == pytest.approx(2 * (4 + passes) * 32 / 128)  # once on trial
     assert found.sorting == pytest.approx(sortings(32))
     assert found.total == found.embedding + found.training + found.sorting
 
@@ -44,5 +44,5 @@ def test_what_is_stored_or_not_trained_takes_no_time(photos, clock):
 
 def test_the_line_says_what_is_done_and_how_long_it_takes():
     assert Forecast(50, 0, 20, 0).line() == "no training: about 70 s in all"
-    assert Forecast(50, 100, 30, 5).line() == "5 epochs of training: about 3 minutes in all"
+    assert Forecast(50, 100, 30, 5).line() == "5 epochs of training, twice: about 3 minutes in all"
     assert Forecast(0, 0, 0.1, 0).line() == "no training: about 1 s in all"
