@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[int, int]
+Linkage = Literal["ward", "average"]
 LEVELS = 40  # numbers of clusters at which a merge tree is compared with known classes
 MIN_IMAGES = 4  # of which a merge tree is made
 
@@ -34,7 +36,7 @@ class ClassNumber:
 
 @dataclass(frozen=True, eq=False)
 class Merges:
-    """Parts of some images and the order in which they merge, by Ward's criterion (Ward 1963)."""
+    """Parts of some images and the order in which they merge."""
 
     part_of: IntArray
     """(n,) part of each image."""
@@ -62,9 +64,13 @@ def merges(
     *,
     seed: int,
     n_parts: int | None = None,
+    by: Linkage = "ward",
     rules: Rules = RULES,
 ) -> Merges | None:
-    """The merge tree of (n, d) unit rows; None when they are too few."""
+    """The merge tree of (n, d) unit rows; None when they are too few.
+
+    by: Ward's criterion (Ward 1963), which prefers clusters of one size, or average linkage.
+    """
     if len(rows) < MIN_IMAGES:
         return None
     wanted = max(len(rows) // rules.rows_per_part, 2) if n_parts is None else n_parts
@@ -75,7 +81,7 @@ def merges(
         return None
     sums = torch.zeros(n_found, rows.shape[1]).index_add_(0, torch.from_numpy(part_of), rows)
     means = sums / torch.bincount(torch.from_numpy(part_of))[:, None]
-    return Merges(part_of.astype(np.int64), linkage(means.double().numpy(), "ward"))
+    return Merges(part_of.astype(np.int64), linkage(means.double().numpy(), by))
 
 
 def count_new(

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bacon_gcd.classes.count import (
     ClassNumber,
+    Linkage,
     Range,
     count_by_shape,
     count_new,
@@ -76,14 +77,15 @@ class View:
     """(N, d) unit positions for grouping: directions, each moved toward its neighbors."""
     seed: int
     rules: Rules
+    grouped_by: Linkage = "ward"
 
 
-def view_of(rows: Reduced, labels: IntArray, *, seed: int) -> View:
+def view_of(rows: Reduced, labels: IntArray, *, seed: int, by: Linkage = "ward") -> View:
     """The images as these labels show them."""
     space, rules = rows.space(labels), rows.rules
     near = nearest(space.directions, n_neighbors=number_of_neighbors(len(labels), rules))
     middle = averaged(space.directions, near, own=1 - rules.smoothing)
-    return View(space, near, unit(middle), seed, rules)
+    return View(space, near, unit(middle), seed, rules, by)
 
 
 def find_classes(
@@ -108,6 +110,7 @@ def find_classes(
     guess, score = nearest_known(view, labels)
     known, new = fold_scores(rows, labels, n_neighbors=n_neighbors, seed=seed, groups=groups)
     line = threshold(known, new, rules)
+    view = replace(view, grouped_by=linkage_for(labels, guess, score >= line, rules))
     number = count_classes(view, labels, guess, score < line, allowed=allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
         number, score = without_fragments(view, labels, score, line, known, new, number)
@@ -115,7 +118,7 @@ def find_classes(
     scores = sort(view, labels, guess, score, line, n_new=n_new)
     class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
     share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
-    checks = checked(rows, labels, groups, line, n_new=n_new, seed=seed)
+    checks = checked(view, rows, labels, groups, line, n_new=n_new)
     measured = expected(checks, known_share=share, rules=rules)
     sure = measured.accuracy if measured else rules.usual_accuracy
     temperature = matching_temperature(scores[torch.from_numpy(labels < 0)], sure)
@@ -131,6 +134,23 @@ def nearest_known(view: View, labels: IntArray) -> tuple[IntArray, FloatArray]:
     best = averaged(evidence, view.neighbors).argmax(dim=1).numpy()
     score = averaged(any_known(evidence)[:, None], view.neighbors)[:, 0]
     return np.where(labels >= 0, labels, best), score.double().numpy()
+
+
+def linkage_for(
+    labels: IntArray, guess: IntArray, above: BoolArray, rules: Rules = RULES
+) -> Linkage:
+    """How new images are grouped: new classes are taken to be as uneven as the known ones. Ours.
+
+    Ward's criterion prefers groups of one size, and is better where classes have one; average
+    linkage finds small classes beside large ones.
+
+    Args:
+        guess: (N,) known class that each image would be in.
+        above: (N,) images whose evidence of a known class is above the threshold.
+    """
+    sizes = np.bincount(guess[above | (labels >= 0)])
+    seen = np.log(sizes[np.unique(labels[labels >= 0])])
+    return "average" if len(seen) > 1 and seen.std(ddof=1) >= rules.uneven else "ward"
 
 
 def count_classes(
@@ -250,7 +270,8 @@ def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
     points = view.points[torch.from_numpy(rows)]
     n_parts = max(len(rows) // view.rules.rows_per_part, 2 * n_groups)
     rules = replace(view.rules, most_parts=max(view.rules.most_parts, 2 * n_groups))
-    tree = merges(points, seed=view.seed, n_parts=min(n_parts, len(rows)), rules=rules)
+    n_parts, by = min(n_parts, len(rows)), view.grouped_by
+    tree = merges(points, seed=view.seed, n_parts=n_parts, by=by, rules=rules)
     if tree is not None and tree.n_parts >= n_groups:
         found = tree.cut(n_groups)
         if int(found.max()) + 1 == n_groups:
@@ -273,21 +294,22 @@ def keep_one(class_ids: IntArray, scores: Tensor, unlabeled: BoolArray, kept: Bo
 
 
 def checked(
+    view: View,
     rows: Reduced,
     labels: IntArray,
     groups: Sequence[str] | None,
     line: float,
     *,
     n_new: int,
-    seed: int,
 ) -> list[Checked]:
     """The same sorting with some classes hidden, several times, on some of the images."""
+    seed, by = view.seed, view.grouped_by
     chosen = sample(len(labels), rows.rules.sample, seed)
     some, seen = rows.some(chosen), _without_gaps(labels[chosen])
     names = None if groups is None else [groups[row] for row in chosen.tolist()]
     hiding = folds(seen, rows.rules.whole_folds, seed=seed, groups=names, rules=rows.rules)
     return [
-        check(view_of(some, fold.labels, seed=seed), seen, fold, line, n_new=n_new)
+        check(view_of(some, fold.labels, seed=seed, by=by), seen, fold, line, n_new=n_new)
         for fold in hiding
     ]
 

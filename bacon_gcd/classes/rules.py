@@ -56,6 +56,8 @@ class Rules:
     edge: float = 0.25
     """Share of the way from the mean of known images below the threshold to that of hidden classes
     from which on a group of new images is a class and no fragment of a known one."""
+    uneven: float = 0.45
+    """Standard deviation of the log sizes of known classes from which new ones are uneven, too."""
     counting_seeds: int = 3
     """Over-clusterings whose median count is taken."""
     sample: int = 4_000

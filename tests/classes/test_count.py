@@ -62,6 +62,16 @@ def test_the_evidence_counts_less_the_more_classes_are_known(n_known, share, mon
     assert np.log(found) == pytest.approx(share * np.log(4) + (1 - share) * np.log(16))
 
 
+def test_average_linkage_leaves_a_small_class_its_own_cluster():
+    rng = np.random.default_rng(0)
+    middles = unit(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.3, 0.9, 0.3]]))
+    ids = np.repeat([0, 1, 2], [300, 300, 12])
+    spread = torch.from_numpy(rng.normal(size=(len(ids), 3))).float() * 0.03
+    tree = merges(unit(middles[torch.from_numpy(ids)] + spread), seed=0, by="average")
+    found = tree.cut(3)
+    assert {tuple(np.unique(found[ids == c])) for c in range(3)} == {(0,), (1,), (2,)}
+
+
 def test_no_new_image_is_no_new_class():
     rows, ids = planted(3)
     space = ClassSpace(rows, torch.ones(rows.shape[1]))

@@ -9,6 +9,7 @@ from bacon_gcd.classes.find import (
     fragments,
     grouped_right,
     keep_one,
+    linkage_for,
     new_rows,
     view_of,
     without_fragments,
@@ -172,6 +173,28 @@ def test_no_more_images_return_than_known_ones_are_missed():
     found, moved = without_fragments(view, labels, score, 0.0, known, new, number)
     assert found == number
     assert np.array_equal(moved, score)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [((50, 60, 40), "ward"), ((200, 60, 8), "average"), ((90,), "ward")]
+)
+def test_new_images_are_grouped_as_if_their_classes_were_as_uneven_as_known_ones(sizes, expected):
+    guess = np.repeat(np.arange(len(sizes)), sizes)
+    labels = np.where(np.arange(len(guess)) % 8 == 0, guess, -1)
+    assert linkage_for(labels, guess, labels == labels) == expected
+
+
+def test_images_below_the_threshold_do_not_count_in_the_size_of_a_known_class():
+    guess = np.repeat([0, 1], [200, 20])
+    labels = np.where(np.arange(220) % 20 == 0, guess, -1)
+    above = np.arange(220) >= 180
+    assert linkage_for(labels, guess, above) == "ward"
+    assert linkage_for(labels, guess, guess >= 0) == "average"
+
+
+def test_without_labels_no_class_tells_how_uneven_the_others_are():
+    nothing = np.full(9, -1)
+    assert linkage_for(nothing, np.zeros(9, dtype=np.int64), nothing == 0) == "ward"
 
 
 def test_fragments_are_the_highest_groups_above_the_edge():
