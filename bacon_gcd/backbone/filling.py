@@ -120,7 +120,8 @@ def _compute(
         for view, images in zip(piece.views, next(rendered), strict=True):
             half = as_half(trunk_tokens(backbone, images), backbone)
             tokens[view.name][piece.positions - span.start] = half
-        advance(len(piece.positions), note=f"{len(piece.views)} views each")
+        n_views = len(piece.views)
+        advance(len(piece.positions), note=f"{n_views} views each" if n_views > 1 else "")
     return {"number": chunk.number, "checksums": journal.store(chunk.number, tokens)}
 
 
