@@ -147,17 +147,23 @@ def tell(line: str) -> None:
 
 
 def chosen_device(name: str) -> torch.device:
-    """The device of this name, after joining the other processes and saying which one it is."""
+    """The device of this name, after joining the other processes."""
     from bacon_gcd.system import processes
-    from bacon_gcd.system.devices import describe, find_device
+    from bacon_gcd.system.devices import find_device
 
     device = processes.own_device(find_device(name))
     processes.join(device)
     if n_launched() > 1:
         refuse_other_programs()
+    return device
+
+
+def tell_device(device: torch.device) -> None:
+    """Say which device it is, once the input is known to be good: a mistake is one line."""
+    from bacon_gcd.system.devices import describe
+
     several = f", {n_launched()} processes" if n_launched() > 1 else ""
     tell(f"device {describe(device)}{several}")
-    return device
 
 
 def refuse_other_programs() -> None:

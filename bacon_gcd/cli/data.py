@@ -26,6 +26,7 @@ from bacon_gcd.cli.app import (
     chosen_device,
     class_list,
     show,
+    tell_device,
 )
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at datasets and splits.")
@@ -139,4 +140,5 @@ def embed(
         data=data,
         cache=cache,
     )
+    tell_device(where)
     show(embedded.values(), as_json=json, text=embedded.text())

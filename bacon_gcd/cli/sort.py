@@ -21,6 +21,7 @@ from bacon_gcd.cli.app import (
     chosen_device,
     show,
     tell,
+    tell_device,
 )
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.settings import DEFAULT_EFFORT
@@ -148,8 +149,8 @@ def _discovery(
         _refuse_others(f"--refit {refit}", given, ("effort", "classes", "workers"))
         return learning.refit(refit, out, tell=tell, **given)
     assert source is not None
-    given = dict(given) | {"device": chosen_device(given.get("device", "auto"))}
-    return pipeline.discover(source, out, tell=tell, **given)
+    device = chosen_device(given.get("device", "auto"))
+    return pipeline.discover(source, out, tell=tell, **dict(given) | {"device": device})
 
 
 def _refuse_others(mode: str, given: Mapping[str, Any], allowed: Sequence[str]) -> None:
@@ -185,6 +186,7 @@ def predict(
 
     where = chosen_device(device)
     rows = sort_new(run, images, features=features, workers=workers, device=where)
+    tell_device(where)
     if out is not None and speaks():
         write_csv(out, rows, columns=COLUMNS)
     text = "\n".join(

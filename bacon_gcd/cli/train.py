@@ -30,6 +30,7 @@ from bacon_gcd.cli.app import (
     class_list,
     show,
     tell,
+    tell_device,
 )
 from bacon_gcd.config import UserError
 from bacon_gcd.system.launch import restarted
@@ -141,6 +142,7 @@ def train(
         settings.refuse_others(resume, _given(context) | classes, changes)
     with agreed():
         bench = prepare(settings, data=data, workers=workers, device=where)
+    tell_device(where)
     if not json:
         tell(settings.to_toml())
     result = train_run(bench, folder, resume=resume is not None, save_seconds=save_seconds)
