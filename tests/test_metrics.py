@@ -152,6 +152,10 @@ def test_groups_pool_the_images_of_their_classes():
     assert scores.novel_std is None
 
 
+def test_no_image_fits_into_a_single_class_too():
+    assert score([], [], n_known=1, train_counts=[3]).all is None
+
+
 def test_nothing_to_measure_is_null_in_json():
     scores = score([], [], n_known=2, train_counts=[2, 1])
     assert scores.all is scores.old is scores.new is scores.nmi is scores.ari is None
@@ -168,6 +172,7 @@ def test_nothing_to_measure_is_null_in_json():
         ({"predicted": [0]}, "1 predictions for 2 true classes"),
         ({"true": [0, -1]}, "must not be negative"),
         ({"true": [0, 5]}, "true class 5 does not fit into 2 classes"),
+        ({"true": [0, 2]}, "true class 2 does not fit into 2 classes"),
         ({"n_classes": 3}, "2 train counts for 3 classes"),
         ({"groups": "halves"}, "choose from released, thirds"),
     ],
