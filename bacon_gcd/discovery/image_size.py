@@ -16,8 +16,8 @@ LOOKED_AT = 32  # images whose size is looked at
 def fitting_size(name: str, table: ImageTable) -> int:
     """The backbone's own size, or a larger one for a ResNet that is given photographs.
 
-    On 256 px photographs ResNet-18 at 224 px sorted 4 % more images right than at 128 px; on images
-    of 64 px it makes no difference, and takes three times as long.
+    On 256 px photographs ResNet-18 at 224 px sorted four points more images right than at 128 px
+    (docs/discovery.md); on images of 64 px it made little difference.
     """
     own = own_image_size(name)
     if library_of(name) or find(name).architecture not in CONFIGS or own >= LARGE:
