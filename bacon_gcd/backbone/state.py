@@ -33,8 +33,14 @@ def read_state(path: Path) -> State:
     """Tensors by name, from safetensors or a torch file (DINO, DINOv2, torchvision, timm)."""
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    raw = read_tensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    is_safe = path.suffix == ".safetensors"
+    raw = read_tensors(path) if is_safe else _read_torch(path, where=str(path))
     return unwrap(raw, where=str(path))
+
+
+def read_torch_bytes(data: bytes, *, where: str) -> State:
+    """Tensors by name, from the bytes of a file of torch.save."""
+    return unwrap(_read_torch(io.BytesIO(data), where=where), where=where)
 
 
 def unwrap(raw: object, *, where: str) -> State:
@@ -105,19 +111,19 @@ def _storage_from_bytes(data: bytes) -> Any:
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
-def _read_torch(path: Path) -> object:
+def _read_torch(source: Path | io.BytesIO, *, where: str) -> object:
     # DINO's full checkpoints also hold the training options, an inert Namespace.
     try:
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is odd about a file is our one line to say
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # whose own text is about options of torch
         raise UserError(
-            f"{path}: not a file of torch.save, or it holds more than tensors"
+            f"{where}: not a file of torch.save, or it holds more than tensors"
         ) from None
     except Exception as error:
         reason = _first_line(error)
-        raise UserError(f"{path}: not a plain torch state dict: {reason}") from None
+        raise UserError(f"{where}: not a plain torch state dict: {reason}") from None
 
 
 def _without_prefixes(key: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bacon_gcd.backbone import efficientnet
 from bacon_gcd.backbone.base import Backbone, Device
 from bacon_gcd.backbone.pooled import frozen_whole
 from bacon_gcd.backbone.resnet import CONFIGS, ResNet
@@ -20,6 +21,7 @@ from bacon_gcd.system.files import cache_dir
 
 HUB_FILE = "model.safetensors"
 VECTORS = "vectors"  # as the tuned part: nothing of the network, a small tail on its features
+OFFLINE = f"{efficientnet.ARCHITECTURE}.pypi_in1k"  # the best one of the package index
 MIRRORED = "mirrored"  # the same, on the mean features of an image and its mirror image
 
 
@@ -38,7 +40,7 @@ class Weights:
     image_size: int
     """Side of the images it is used with unless said otherwise; 0: `own_image_size` looks."""
     vit: ViTConfig | None = None
-    """The shape, if it is a ViT; that of a ResNet follows from the name."""
+    """The shape, if it is a ViT; that of others follows from the name."""
 
     @property
     def architecture(self) -> str:
@@ -71,7 +73,7 @@ def _dinov2(name: str, size: ViTConfig) -> Weights:
     return Weights(name, "LVD-142M, no labels (DINOv2)", False, "Apache-2.0", "hub", 224, vit)
 
 
-def _resnet(name: str, license_name: str, source: str, image_size: int) -> Weights:
+def _with_labels(name: str, license_name: str, source: str, image_size: int) -> Weights:
     return Weights(name, "ImageNet-1k with labels", True, license_name, source, image_size)
 
 
@@ -87,10 +89,11 @@ _ENTRIES = (
     _dino("vit_small_patch16_224.dino", SMALL),
     _dino("vit_base_patch8_224.dino", BASE_8),
     _dino("vit_small_patch8_224.dino", SMALL_8),
-    _resnet("resnet18.tv_in1k", "BSD-3-Clause", "hub", 128),
-    _resnet("resnet18.pypi_in1k", "MIT", "pypi", 128),
-    _resnet("resnet50.tv2_in1k", "BSD-3-Clause", "hub", 224),
-    _resnet("resnet50.tv_in1k", "BSD-3-Clause", "hub", 224),
+    _with_labels(OFFLINE, "Apache-2.0", "pypi", 224),
+    _with_labels("resnet18.tv_in1k", "BSD-3-Clause", "hub", 128),
+    _with_labels("resnet18.pypi_in1k", "MIT", "pypi", 128),
+    _with_labels("resnet50.tv2_in1k", "BSD-3-Clause", "hub", 224),
+    _with_labels("resnet50.tv_in1k", "BSD-3-Clause", "hub", 224),
     Weights("vectors", "nothing: ready vectors", False, "none", "none", 0),
 )
 CATALOGUE = {entry.name: entry for entry in _ENTRIES}
@@ -152,14 +155,12 @@ def describe(entry: Weights) -> dict[str, Any]:
 
 
 def best_cached() -> str:
-    """Name of the best weights in the cache: DINOv2, DINO, then ResNet."""
+    """Name of the best weights in the cache: DINOv2, DINO, EfficientNet-Lite, then ResNet."""
     for name in CATALOGUE:
         if cached(name):
             return name
     folder = cache_dir() / "weights"
-    raise UserError(
-        f"{folder}: no weights here; get some with: bacon weights get resnet18.pypi_in1k"
-    )
+    raise UserError(f"{folder}: no weights here; get some with: bacon weights get {OFFLINE}")
 
 
 def load_backbone(
@@ -217,13 +218,18 @@ def _from_library(
     device: Device,
 ) -> Backbone:
     """A frozen model of transformers or timm; imported only when it is asked for."""
-    if tuned not in ("block", VECTORS):  # of such a network they are the same
-        raise UserError(f"tuned {tuned!r}: of {name} only block, a small network on its features")
+    _only_features(name, tuned)
     if library_of(name) == "hf":
         from bacon_gcd.backbone.hf import load_hf as load
     else:
         from bacon_gcd.backbone.timm_models import load_timm as load
     return load(name, image_size=image_size, trunk_dtype=trunk_dtype, device=device)
+
+
+def _only_features(name: str, tuned: str) -> None:
+    """Refuse to train a part of a network that is frozen as a whole."""
+    if tuned not in ("block", "1", VECTORS):  # of such a network they are the same
+        raise UserError(f"tuned {tuned!r}: of {name} only block, a small network on its features")
 
 
 def trunk_dtype(precision: str, *, device: Device = None) -> torch.dtype:
@@ -245,6 +251,11 @@ def build(
     device: Device = None,
 ) -> Backbone:
     """The backbone of an entry with these weights."""
+    if entry.architecture == efficientnet.ARCHITECTURE:
+        _only_features(entry.name, tuned)
+        return efficientnet.from_state(
+            entry.name, state, image_size=image_size, trunk_dtype=trunk_dtype, device=device
+        )
     if tuned == VECTORS:
         inner = build(
             entry,

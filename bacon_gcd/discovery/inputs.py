@@ -17,6 +17,7 @@ from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import (
     CATALOGUE,
     MIRRORED,
+    OFFLINE,
     best_cached,
     cached,
     find,
@@ -176,9 +177,12 @@ def pick_backbone(name: str) -> str:
 
 
 def better_backbone(name: str) -> str | None:
-    """The best backbone before this one in the catalogue, if it is not in the cache."""
-    first = next(iter(CATALOGUE))
-    return None if name in (first, "vectors") or name not in CATALOGUE or cached(first) else first
+    """A better backbone than this one that is not in the cache, the easiest to get first."""
+    order = list(CATALOGUE)
+    if name not in CATALOGUE or name == "vectors":
+        return None
+    missing = [each for each in (OFFLINE, order[0]) if not cached(each)]
+    return next((each for each in missing if order.index(each) < order.index(name)), None)
 
 
 def backbone_line(name: str, image_size: int) -> str:
