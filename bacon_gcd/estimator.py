@@ -24,9 +24,9 @@ from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.labels import encode, is_unlabeled
 from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.discovery.image_size import fitting_size
-from bacon_gcd.discovery.inputs import VECTOR_NOISE
+from bacon_gcd.discovery.inputs import VECTOR_NOISE, pick_backbone
 from bacon_gcd.discovery.learn import TRAINED, Learned, Plan, Samples, learn, short_plan
-from bacon_gcd.discovery.settings import Range
+from bacon_gcd.discovery.settings import AUTO, Range
 from bacon_gcd.methods import METHODS, recipe_for, settings_for
 from bacon_gcd.metrics import anchored
 from bacon_gcd.model import (
@@ -53,8 +53,8 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         method: see `bacon methods`.
         n_classes: known and novel together; None counts them. A novel class needs an unlabeled
             sample, so there may be fewer.
-        backbone: catalogue name, hf:NAME_OR_FOLDER or timm:NAME for images; 2-D arrays of vectors
-            need none.
+        backbone: catalogue name, hf:NAME_OR_FOLDER or timm:NAME for images; auto takes the best
+            one whose weights are here. 2-D arrays of vectors need none.
         preset: of the method; None takes its first, and for bacon-s the short training of
             `discover`.
         epochs: length of training, 0 for none; None takes as many as `discover` does.
@@ -78,7 +78,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         method: str = TRAINED,
         *,
         n_classes: int | None = None,
-        backbone: str = "resnet18.pypi_in1k",
+        backbone: str = AUTO,
         preset: str | None = None,
         epochs: int | None = None,
         image_size: int | None = None,
@@ -223,10 +223,9 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
             vectors = Vectors(X.shape[1], device=self._device())
             return vectors, ReadyTokens(X, noise=VECTOR_NOISE), None
         table = table_from(X)
-        size = self.image_size or (None if self._n_epochs else fitting_size(self.backbone, table))
-        backbone = load_backbone(
-            self.backbone, image_size=size, tuned=self._tuned, device=self._device()
-        )
+        name = pick_backbone(self.backbone)
+        size = self.image_size or (None if self._n_epochs else fitting_size(name, table))
+        backbone = load_backbone(name, image_size=size, tuned=self._tuned, device=self._device())
         views = self.views if self._n_epochs else 0
         strong = "strong" in METHODS[self.method].method.views
         bank = build_bank(

@@ -1,5 +1,7 @@
 """A real but tiny ViT with fixed random weights, in place of a catalogue entry's file."""
 
+import os
+
 import torch
 from safetensors.torch import save_file
 
@@ -12,6 +14,7 @@ SIZE = {"patch": 16, "dim": 24, "depth": 2}
 
 def use_small_backbone(monkeypatch, name="resnet18.pypi_in1k"):
     """The catalogue's `name` becomes a tiny ViT whose weights lie in the cache."""
+    assert "BACON_CACHE" in os.environ, "this would replace the user's own weights"
     config = ViTConfig(name, pretrained_grid=4, image_size=64, heads=2, **SIZE)
     entry = weights.Weights(name, "nothing", False, "none", "none", 64, vit=config)
     monkeypatch.setitem(weights.CATALOGUE, name, entry)
