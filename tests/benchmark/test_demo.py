@@ -5,6 +5,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from bacon_gcd.backbone.weights import OFFLINE
 from bacon_gcd.benchmark import demo as showcase
 from bacon_gcd.benchmark.report import class_infos, estimated_counts
 from bacon_gcd.cli import app
@@ -16,6 +17,7 @@ from tests.small_backbone import use_small_backbone
 def small(monkeypatch, tmp_path):
     monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
     use_small_backbone(monkeypatch)
+    use_small_backbone(monkeypatch, OFFLINE)
     tiny = {"image_size": 64, "tuned": "block", "views": "2"}
     monkeypatch.setattr(showcase, "SMALL", tiny)
     return tmp_path

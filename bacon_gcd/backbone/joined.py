@@ -1,0 +1,64 @@
+"""NAME+NAME: several frozen networks as one backbone, their features side by side.
+
+Networks of different kinds make different mistakes, so classes are told apart better by all of them
+than by the best one (docs/backbones.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from bacon_gcd.backbone.base import Backbone, Device
+from bacon_gcd.backbone.pooled import PooledBackbone, Preprocessing, as_it_is
+from bacon_gcd.system.files import digest
+
+LENGTH = 32.0  # of the features: about that of a ResNet's; unit vectors are hard to train on
+
+
+class _SideBySide(nn.Module):
+    """(N, 3, S, S) images, normalized for the first network, to (N, D) features of all."""
+
+    def __init__(self, parts: Sequence[Backbone]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.tails = nn.ModuleList(part.new_tail() for part in parts)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Every network counts the same: its features have length 1 before they are joined."""
+        found: list[Tensor] = []
+        for part, tail in zip(self.parts, self.tails, strict=True):
+            assert isinstance(part, Backbone)
+            features = tail(part.trunk(renormalized(images, self.parts[0], part)))
+            found.append(normalize(features, dim=1))
+        return torch.cat(found, dim=1) * float(LENGTH / len(found) ** 0.5)
+
+
+def renormalized(images: Tensor, before: Backbone | nn.Module, after: Backbone) -> Tensor:
+    """Images with the mean and standard deviation of one network as another one wants them."""
+    assert isinstance(before, Backbone)
+    if (before.mean, before.std) == (after.mean, after.std):
+        return images
+    mean, std, new_mean, new_std = (
+        images.new_tensor(color)[:, None, None]
+        for color in (before.mean, before.std, after.mean, after.std)
+    )
+    return (images * std + mean - new_mean) / new_std
+
+
+def join_backbones(name: str, parts: Sequence[Backbone], *, device: Device = None) -> Backbone:
+    """One backbone of several that see images of one size."""
+    first = parts[0]
+    whole = PooledBackbone(
+        _SideBySide(parts),
+        as_it_is,
+        Preprocessing(first.image_size, first.mean, first.std),
+        name=name,
+        weights="+".join(part.weights for part in parts),
+        device=device,
+    )
+    whole.hash = digest("joined-1", *(part.hash for part in parts))
+    return whole
