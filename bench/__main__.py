@@ -17,6 +17,7 @@ BENCHMARKS = (
     "discovery",
     "rules",
     "arriving",
+    "features",
 )
 
 
