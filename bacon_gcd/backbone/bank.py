@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.views import ViewSettings, strong_settings
 from bacon_gcd.system.files import cache_dir, digest
 from bacon_gcd.system.locks import remove_parts
-from bacon_gcd.system.processes import agreed, any_says, is_first, wait_for_all
+from bacon_gcd.system.processes import agreed, any_says, is_first, n_processes, wait_for_all
 
 __all__ = ["Bank", "FreshTokens", "ReadyTokens", "TokenSource", "build_bank"]
 
@@ -231,11 +231,26 @@ def _check_space(journal: Journal, names: Sequence[str]) -> None:
 
 @contextmanager
 def _one_writer(folder: Path) -> Iterator[None]:
-    """Several processes that fill a bank together are one writer: the first holds the lock."""
-    with only_writer(folder) if is_first() else nullcontext():
-        wait_for_all()  # the others read the journal after the lock is held
+    """Several processes that fill a bank together are one writer: the first holds the lock.
+
+    A process alone waits for another that fills the bank. Several would lose each other.
+    """
+    with ExitStack() as held:
+        with agreed():  # the others read the journal after the lock is held
+            if is_first():
+                _hold(held, folder)
         yield
         wait_for_all()  # and go on when it is written
+
+
+def _hold(held: ExitStack, folder: Path) -> None:
+    """Be the only writer until `held` ends; one of several processes does not wait for that."""
+    try:
+        held.enter_context(only_writer(folder, wait=n_processes() == 1))
+    except Timeout:
+        raise UserError(
+            f"{folder}: another process is filling this bank; start again when it has finished"
+        ) from None
 
 
 @contextmanager

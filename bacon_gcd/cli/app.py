@@ -158,6 +158,15 @@ def chosen_device(name: str) -> torch.device:
     return device
 
 
+def device_of_one(what: str, name: str) -> torch.device:
+    """The device of this name, for a command that several processes cannot share."""
+    from bacon_gcd.system.devices import find_device
+
+    if n_launched() > 1:
+        raise AgreedError(f"{what} is done by one process; start it without torchrun")
+    return find_device(name)
+
+
 def tell_device(device: torch.device) -> None:
     """Say which device it is, once the input is known to be good: a mistake is one line."""
     from bacon_gcd.system.devices import describe

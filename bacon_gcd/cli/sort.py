@@ -19,6 +19,7 @@ from bacon_gcd.cli.app import (
     Workers,
     app,
     chosen_device,
+    device_of_one,
     show,
     tell,
     tell_device,
@@ -144,10 +145,12 @@ def _discovery(
 
     if recut is not None:
         _refuse_others(f"--recut {recut}", given, ("classes", "threshold"))
+        device_of_one("bacon discover --recut", "cpu")
         return cutting.recut(recut, out, **given)
     if refit is not None:
-        _refuse_others(f"--refit {refit}", given, ("effort", "classes", "workers"))
-        return learning.refit(refit, out, tell=tell, **given)
+        _refuse_others(f"--refit {refit}", given, ("effort", "classes", "workers", "device"))
+        device = device_of_one("bacon discover --refit", given.get("device", "auto"))
+        return learning.refit(refit, out, tell=tell, **dict(given) | {"device": device})
     assert source is not None
     device = chosen_device(given.get("device", "auto"))
     return pipeline.discover(source, out, tell=tell, **dict(given) | {"device": device})
@@ -203,6 +206,7 @@ def update(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the new run.")],
     labels: LabelTable = None,
     features: NewVectors = None,
+    device: DeviceName = "auto",
     workers: Workers = 2,
     json: JsonFlag = False,
 ) -> None:
@@ -212,6 +216,7 @@ def update(
     """
     from bacon_gcd.discovery.update import update as add
 
+    where = device_of_one("bacon update", device)
     grown = add(
         run,
         images,
@@ -219,6 +224,8 @@ def update(
         labels=labels,
         features=features,
         workers=workers,
+        device=where,
         tell=tell,
     )
+    tell_device(where)
     show(grown.facts(), as_json=json, text=grown.text())

@@ -136,13 +136,16 @@ def find(
     allowed: Range | None,
     log: Path,
     corrections: Corrected | None = None,
+    *,
+    device: torch.device | None = None,
 ) -> Found:
     """Count the classes, train if asked, sort every image; under corrections where there are any.
 
     With corrections, the labels of `inputs` are the classes of all images that are certain.
     """
-    learned = learn_from(settings, inputs, allowed, log, corrections)
-    return found_in(learned, settings, inputs)
+    learned = learn_from(settings, inputs, allowed, log, corrections, device=device)
+    with torch.device("cpu"):  # map and names are made there
+        return found_in(learned, settings, inputs)
 
 
 def learn_from(
