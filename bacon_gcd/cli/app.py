@@ -49,6 +49,10 @@ RunSeed = Annotated[
 DeviceName = Annotated[
     str, typer.Option("--device", help="auto (the best there is), cpu, cuda, cuda:N or mps.")
 ]
+StoredTokens = Annotated[
+    str,
+    typer.Option("--stored", help="How tokens are kept on disk: half, or int8 (half as large)."),
+]
 Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images.")]
 ImageSide = Annotated[
     int | None, typer.Option(min=1, help="Side of the images, in pixels; the backbone's own.")

@@ -92,6 +92,10 @@ def discover(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Threads that prepare images. Default: 2.")
     ] = None,
+    stored: Annotated[
+        str | None,
+        typer.Option(help="How tokens are kept on disk: half, or int8 (half as large)."),
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option(help="auto (the best there is), cpu, cuda, cuda:N or mps. Default: auto."),
@@ -123,6 +127,7 @@ def discover(
         "seed": seed,
         "names": names,
         "workers": workers,
+        "stored": stored,
         "device": device,
     }
     given = {name: value for name, value in options.items() if value is not None}
