@@ -31,7 +31,7 @@ TIMED_SECONDS = 0.3  # that each measurement goes on at least
 TIMED_ROWS, TIMED_CLUSTERS = 2000, 20  # of the k-means that tells how fast this machine sorts now
 # Sorting takes as long as so many such k-means: always, for each of the first 10,000 images, beyond
 # which classes are counted on a sample, and for every image. Fitted by `python -m bench forecast`.
-ALWAYS, OF_SAMPLE, OF_EACH = 70.0, 0.07, 0.02
+ALWAYS, OF_SAMPLE, OF_EACH = 155.0, 0.011, 0.025
 SAMPLE = 10_000
 
 
