@@ -74,19 +74,20 @@ def neighbors_by_cells(features: Tensor, *, n_neighbors: int, seed: int) -> IntA
     Cells of about 256 rows by k-means; the rows of a cell are compared with those of the 32 cells
     that are nearest to it. Processes share out the cells.
     """
-    cells = _cells(features, seed=seed)
-    centers = unit(torch.stack([_rows(features, rows).mean(dim=0) for rows in cells]))
+    rows = _cells(features, seed=seed)
+    # Cell by cell in memory: looking for rows all over a large array takes longer than comparing.
+    order = np.concatenate(rows)
+    cells = _rows(features, order).split([len(each) for each in rows])
+    centers = unit(torch.stack([cell.mean(dim=0) for cell in cells]))
     near = exact_neighbors(centers, centers, n_neighbors=PROBES - 1, first=0)
     found = np.zeros((len(features), n_neighbors), dtype=np.int64)
     own = range(process_number(), len(cells), n_processes())
     with progress("neighbors", len(own), unit="cells") as advance:
         for number in own:
-            rows = cells[number]
-            around = np.concatenate([rows, *(cells[other] for other in near[number])])
-            local = exact_neighbors(
-                _rows(features, rows), _rows(features, around), n_neighbors=n_neighbors, first=0
-            )
-            found[rows] = around[local]
+            compared = [number, *near[number].tolist()]
+            around = torch.cat([cells[each] for each in compared])
+            local = exact_neighbors(cells[number], around, n_neighbors=n_neighbors, first=0)
+            found[rows[number]] = np.concatenate([rows[each] for each in compared])[local]
             advance()
     return add_up(torch.from_numpy(found)).numpy()
 
