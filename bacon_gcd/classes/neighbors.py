@@ -77,7 +77,7 @@ def neighbors_by_cells(features: Tensor, *, n_neighbors: int, seed: int) -> IntA
     rows = _cells(features, seed=seed)
     # Cell by cell in memory: looking for rows all over a large array takes longer than comparing.
     order = np.concatenate(rows)
-    cells = _rows(features, order).split([len(each) for each in rows])
+    cells = torch.split_with_sizes(_rows(features, order), [len(each) for each in rows])
     centers = unit(torch.stack([cell.mean(dim=0) for cell in cells]))
     near = exact_neighbors(centers, centers, n_neighbors=PROBES - 1, first=0)
     found = np.zeros((len(features), n_neighbors), dtype=np.int64)
