@@ -1,7 +1,8 @@
 """Filling a bank from JPEG files against the bare forward pass: how much of the limit is reached.
 
 python -m bench embedding. Decoding, resizing, writing and checksums are included; the limit is the
-trunk alone on pixels that are ready. At least 90 % is the aim.
+trunk alone on pixels that are ready. At least 90 % is the aim. Both are done in turn, several
+times, and the least disturbed of each counts.
 """
 
 import tempfile
@@ -18,7 +19,7 @@ from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.data.images import read_images
 from bench.measure import table
 
-N_IMAGES, SIDE = 192, 500
+N_IMAGES, SIDE, TURNS = 96, 500, 3
 NAME = "resnet18.pypi_in1k"
 
 
@@ -28,20 +29,42 @@ def main():
         photos = read_images(plant(Path(folder) / "photos"))
         for size in (128, 224):
             backbone = load_backbone(NAME, image_size=size)
-            pixels = np.zeros((PIECE, size, size, 3), dtype=np.uint8)
-            trunk_tokens(backbone, pixels)
-            start = time.perf_counter()
-            for _ in range(N_IMAGES // PIECE):
-                trunk_tokens(backbone, pixels)
-            bare = N_IMAGES / (time.perf_counter() - start)
-            start = time.perf_counter()
-            build_bank(
-                photos, np.arange(N_IMAGES), backbone, n_views=0, folder=Path(folder) / f"{size}"
+            work = {"bare": lambda _, b=backbone: bare(b)}
+            work["bank"] = lambda turn, b=backbone, s=size: fill(
+                photos, b, Path(folder) / f"{s}-{turn}"
             )
-            filled = N_IMAGES / (time.perf_counter() - start)
-            row = {"px": size, "bare images/s": bare, "bank images/s": filled}
-            rows.append(row | {"of the limit": filled / bare, "threads": torch.get_num_threads()})
+            bare(backbone)
+            rows.append({"px": size, **in_turn(work), "threads": torch.get_num_threads()})
     print(table(rows))
+
+
+def in_turn(work):
+    """Images per second by wall time, and seconds of the processor per image."""
+    taken = {name: [] for name in work}
+    for turn in range(TURNS):
+        for name, each in work.items():
+            wall, processor = time.perf_counter(), time.process_time()
+            each(turn)
+            taken[name].append((time.perf_counter() - wall, time.process_time() - processor))
+    best = {
+        name: [min(times) / N_IMAGES for times in zip(*t, strict=True)] for name, t in taken.items()
+    }
+    return {
+        "bare images/s": 1 / best["bare"][0],
+        "bank images/s": 1 / best["bank"][0],
+        "of the limit": best["bare"][0] / best["bank"][0],
+        "of the limit, processor time": best["bare"][1] / best["bank"][1],
+    }
+
+
+def bare(backbone):
+    pixels = np.zeros((PIECE, backbone.image_size, backbone.image_size, 3), dtype=np.uint8)
+    for _ in range(N_IMAGES // PIECE):
+        trunk_tokens(backbone, pixels)
+
+
+def fill(photos, backbone, folder):
+    build_bank(photos, np.arange(N_IMAGES), backbone, n_views=0, folder=folder)
 
 
 def plant(folder: Path) -> Path:

@@ -1,7 +1,8 @@
 """How time and memory grow from 10,000 to 1,000,000 images, part by part.
 
-python -m bench growth [SIZE ...]. Processor seconds of all threads, which other jobs on the machine
-hardly change; peak memory of each part, without what was there before it.
+OMP_NUM_THREADS=1 python -m bench growth [SIZE ...]. Processor seconds of one thread, which other
+jobs on the machine hardly change; peak memory of each part, without what was there before it.
+`tree` and `report` are parts of `write and report`.
 """
 
 import json
@@ -20,7 +21,7 @@ from bacon_gcd.backbone.sources import ReadyTokens
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.classes.neighbors import exact_neighbors, nearest
 from bacon_gcd.cluster import unit
-from bacon_gcd.discovery import learn, pipeline, sorting
+from bacon_gcd.discovery import learn, pipeline, sorting, write
 from bacon_gcd.discovery.learn import short_plan
 from bacon_gcd.methods.class_sizes import clustered_counts
 from bacon_gcd.model import load_model
@@ -34,11 +35,14 @@ ASKED_ROWS = 500  # whose neighbors are compared with the exact ones
 # Parts of `bacon discover`: name -> module and function that are measured wherever they are called.
 PARTS = {
     "read": (pipeline, "read_inputs"),
+    "tree": (write, "grow_tree"),
+    "report": (write, "write_page"),
     "neighbors": (learn, "nearest"),
     "count and place": (sorting, "find_classes"),
     "sort": (sorting, "sort_by"),
     "map": (pipeline, "map_of"),
     "duplicates": (pipeline, "find_duplicates"),
+    "outliers": (pipeline, "with_sorter"),
     "write and report": (pipeline, "write_run"),
 }
 
@@ -48,16 +52,19 @@ class Meter:
 
     def __init__(self):
         self.seconds, self.megabytes = {}, {}
+        self.peak = 0.0  # of parts inside the one that is measured now
 
     @contextmanager
     def part(self, name):
+        outer, self.peak = max(self.peak, memory("VmHWM")), 0.0
         forget_peak()
         before, start = memory("VmRSS"), time.process_time()
         yield
-        taken = time.process_time() - start
+        taken, peak = time.process_time() - start, max(self.peak, memory("VmHWM"))
+        most, self.peak = peak - before, max(outer, peak)
         self.seconds[name] = self.seconds.get(name, 0.0) + taken
-        self.megabytes[name] = max(self.megabytes.get(name, 0.0), memory("VmHWM") - before)
-        print(f"  {name}: {taken:.1f} s", file=sys.stderr, flush=True)
+        self.megabytes[name] = max(self.megabytes.get(name, 0.0), most)
+        print(f"  {name}: {taken:.1f} s, {most:.0f} MB", file=sys.stderr, flush=True)
 
     def measured(self, name, function, *given, **more):
         with self.part(name):
@@ -84,6 +91,7 @@ def measure(size):
         run = Path(folder) / "run"
         pipeline.discover(images, run, features=vectors, effort="quick", device="cpu")
         report = (run / "report.html").stat().st_size / 1e6
+        print(f"  report: {report:.1f} MB", file=sys.stderr, flush=True)
         rows, labels = np.load(vectors), np.load(images)["labels"]
         with meter.part("predict"):
             load_model(run / "model").answer(tuple(map(str, range(size))), ReadyTokens(rows))

@@ -4,13 +4,15 @@ import json
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from bacon_gcd import cli, points
-from bacon_gcd.backbone import filling, weights
+from bacon_gcd.backbone import bank, filling, weights
 from bacon_gcd.backbone.bank import build_bank
 from bacon_gcd.backbone.vit import ViTConfig
 from bacon_gcd.backbone.weights import load_backbone
@@ -114,8 +116,8 @@ def fill_bank():
     processes.join(torch.device("cpu"))
     table, folder = read_images(sys.argv[1]), Path(sys.argv[2])
     backbone, rows = load_backbone(use_small_backbone()), np.arange(len(table))
-    bank = build_bank(table, rows, backbone, n_views=2, chunk=7, folder=folder, workers=1)
-    print(bank.n_computed, len(opened))
+    filled = build_bank(table, rows, backbone, n_views=2, chunk=7, folder=folder, workers=1)
+    print(filled.n_computed, len(opened))
 
 
 def bacon():
@@ -135,6 +137,27 @@ def bacon_that_is_killed():
         return update(trainer, batch)
 
     Trainer.update = killed
+    bacon()
+
+
+def bacon_of_another_version():
+    """The command; process 1 has another version of the package."""
+    if os.environ["RANK"] == "1":
+        sys.modules["bacon_gcd.cli.app"].__version__ = "0.0.1"
+    bacon()
+
+
+def bacon_beside_a_writer():
+    """The command, while something else holds the lock of every bank."""
+    seen = bank.only_writer
+
+    @contextmanager
+    def held(folder, *, wait=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / bank.LOCK, is_singleton=False), seen(folder, wait=wait):
+            yield
+
+    bank.only_writer = held
     bacon()
 
 

@@ -13,7 +13,9 @@ import torch
 
 from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, build_bank
 from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.benchmark.cell_run import kept_method
 from bacon_gcd.benchmark.run import train_run
+from bacon_gcd.benchmark.runner import run_grid
 from bacon_gcd.benchmark.settings import RunSettings, resolve
 from bacon_gcd.benchmark.workbench import prepare
 from bacon_gcd.classes.neighbors import nearest, neighbors_by_cells
@@ -23,9 +25,12 @@ from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.pipeline import discover
 from bacon_gcd.discovery.predict import predict
+from bacon_gcd.discovery.refit import refit
+from bacon_gcd.discovery.update import update
 from bacon_gcd.estimator import CategoryDiscovery
 from bacon_gcd.methods import METHODS, recipe_for
 from bacon_gcd.training.start import new_trainer
+from tests.benchmark.grids import grid_in, quick_request
 from tests.method_runs import small_settings
 from tests.planted import planted
 from tests.planted_photos import plant
@@ -153,6 +158,27 @@ def test_discover_and_predict_run_where_they_are_asked_to(elsewhere, small, tmp_
     facts = json.loads((done.folder / "model/model.json").read_text())
     assert facts["task"]["n_known"] == 2
     assert len(predict(done.folder, photos, device="cpu")) == 32
+
+
+def test_update_and_refit_run_where_they_are_asked_to(elsewhere, small, tmp_path):
+    photos = plant(tmp_path / "photos")
+    done = discover(photos, tmp_path / "run", effort="quick", device="cpu")
+    new = plant(tmp_path / "new", n=3, labeled=0)
+    grown = update(done.folder, new, tmp_path / "grown", device="cpu")
+    assert len(DiscoverRun.load(grown.folder).rows) == 32 + 12
+    again = refit(done.folder, tmp_path / "again", device="cpu")
+    assert len(DiscoverRun.load(again.folder).rows) == 32
+
+
+def test_a_cell_of_a_table_is_run_where_it_is_asked_to(elsewhere, tmp_path):
+    request, grid = quick_request("orca", "kmeans"), grid_in(tmp_path)
+    cells = request.cells()
+    outcome = run_grid(request, cells, grid, data=None, tell=lambda _: None, device=CPU)
+    assert not outcome.failed
+    for cell in cells:
+        kept = kept_method(grid.result(cell), grid.run_folder(cell), data=None, device=CPU)
+        assert kept is not None
+        assert places(kept[0]) == {"cpu"}
 
 
 def test_the_estimator_runs_where_it_is_asked_to(elsewhere):

@@ -1,4 +1,4 @@
-"""Tokens on disk: fp16, memory-mapped, filled chunk by chunk, keyed by what they depend on.
+"""Tokens on disk: fp16 or packed, memory-mapped, filled chunk by chunk, keyed by what made them.
 
 A bank is a folder with one file per view, whose rows are the images in order. So views can be
 added later, and the test view serves banks of any number and kind of training views.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from bacon_gcd.backbone.base import Backbone, Device
 from bacon_gcd.backbone.draws import check_view, pick_views
 from bacon_gcd.backbone.filling import StoredView, fill
 from bacon_gcd.backbone.journal import FORMAT, HALF, Journal, open_journal
+from bacon_gcd.backbone.packing import HALF_TOKENS, stored_shape, unpack
 from bacon_gcd.backbone.rendering import IntArray, check_size
 from bacon_gcd.backbone.sources import FreshTokens, ReadyTokens, TokenSource
 from bacon_gcd.config import UserError, choose
@@ -29,7 +30,7 @@ from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.views import ViewSettings, strong_settings
 from bacon_gcd.system.files import cache_dir, digest
 from bacon_gcd.system.locks import remove_parts
-from bacon_gcd.system.processes import agreed, any_says, is_first, wait_for_all
+from bacon_gcd.system.processes import agreed, any_says, is_first, n_processes, wait_for_all
 
 __all__ = ["Bank", "FreshTokens", "ReadyTokens", "TokenSource", "build_bank"]
 
@@ -47,15 +48,19 @@ class Bank:
         *,
         device: torch.device,
         n_computed: int = 0,
+        token_shape: tuple[int, ...] | None = None,
     ) -> None:
         """Open the finished files of `views`, the test view first.
 
         device: of the tokens that are handed out.
+        token_shape: of these, where they are stored packed.
         n_computed: views of images that were computed just now, for the record.
         """
         self._journal, self._names = journal, [view.name for view in views]
         self.device, self.n_computed = device, n_computed
-        self.folder, self.key, self.token_shape = journal.folder, journal.key, journal.token_shape
+        self.folder, self.key = journal.folder, journal.key
+        self.token_shape = token_shape or journal.token_shape
+        self.packed = self.token_shape != journal.token_shape
         kinds = np.array([view.settings.kind for view in views])
         self._stored: dict[str, IntArray] = {
             kind: np.flatnonzero(kinds == kind) for kind in sorted(set(kinds) - {"test"})
@@ -92,7 +97,11 @@ class Bank:
         """(n, *token_shape): weak training view 1..V of these images; 0 is the test view."""
         check_view(view, self.n_views)
         wanted = torch.from_numpy(np.asarray(positions, dtype=np.int64))
-        return self._maps[view].index_select(0, wanted).to(self.device).float()
+        return self._values(self._maps[view].index_select(0, wanted).to(self.device))
+
+    def _values(self, stored: Tensor) -> Tensor:
+        """Tokens as they were before they were stored, in float32."""
+        return unpack(stored, self.token_shape[-1]) if self.packed else stored.float()
 
     def batch(
         self, positions: npt.ArrayLike, kinds: Sequence[str], *, seed: int, step: int
@@ -104,17 +113,18 @@ class Bank:
         views = pick_views(positions, kinds, self._stored, seed=seed, step=step)
         # Row by row straight into float32: one pass over the memory, faster than two in bulk. For
         # another device half the bytes are sent, from memory that it can read by itself.
+        at_once = self.device.type == "cpu" and not self.packed
         tokens = torch.empty(
             views.size,
-            *self.token_shape,
-            dtype=torch.float32 if self.device.type == "cpu" else torch.float16,
+            *self._journal.token_shape,
+            dtype=torch.float32 if at_once else torch.float16,
             device=self._maps[0].device,
             pin_memory=self.device.type == "cuda",
         )
         rows = np.tile(positions, len(kinds)).tolist()
         for slot, (row, view) in enumerate(zip(rows, views.ravel().tolist(), strict=True)):
             tokens[slot] = self._maps[view][row]
-        return tokens.to(self.device, non_blocking=True).float()
+        return self._values(tokens.to(self.device, non_blocking=True))
 
 
 def build_bank(
@@ -148,7 +158,7 @@ def build_bank(
     views = _views(backbone, n_views, settings, strong_views, strong, seed)
     names = [view.name for view in views]
     key = bank_key(table, rows, backbone)
-    shape = tuple(backbone.token_shape)
+    shape = stored_shape(tuple(backbone.token_shape), backbone.stored)
     own_folder = (folder or banks_dir()) / key
     empty = Journal(own_folder, key, len(rows), shape, chunk, backbone.name)
     n_computed = 0
@@ -161,7 +171,8 @@ def build_bank(
     journal = open_journal(empty)
     journal.check(names)
     chosen = backbone.device if device is None else torch.device(device)
-    return Bank(journal, views, device=chosen, n_computed=n_computed)
+    own_shape = tuple(backbone.token_shape)
+    return Bank(journal, views, device=chosen, n_computed=n_computed, token_shape=own_shape)
 
 
 def n_unfinished(
@@ -169,7 +180,8 @@ def n_unfinished(
 ) -> int:
     """Images of a table that are not in its bank yet, in one of the views that it is to have."""
     rows = np.arange(len(table))
-    key, shape = bank_key(table, rows, backbone), tuple(backbone.token_shape)
+    key = bank_key(table, rows, backbone)
+    shape = stored_shape(tuple(backbone.token_shape), backbone.stored)
     own_folder = (folder or banks_dir()) / key
     journal = open_journal(Journal(own_folder, key, len(rows), shape, 256, backbone.name))
     names = [view.name for view in _views(backbone, n_views, None, 0, None, seed)]
@@ -190,7 +202,8 @@ def bank_key(table: ImageTable, rows: IntArray, backbone: Backbone) -> str:
     """
     ids, contents = ([column[row] for row in rows] for column in (table.ids, table.contents))
     color = [list(backbone.mean), list(backbone.std)]
-    trunk = digest(FORMAT, backbone.hash, list(backbone.token_shape), color)
+    packed = [] if backbone.stored == HALF_TOKENS else [backbone.stored]
+    trunk = digest(FORMAT, backbone.hash, list(backbone.token_shape), color, *packed)
     return f"{trunk}-{digest(ids, contents)}"
 
 
@@ -231,11 +244,26 @@ def _check_space(journal: Journal, names: Sequence[str]) -> None:
 
 @contextmanager
 def _one_writer(folder: Path) -> Iterator[None]:
-    """Several processes that fill a bank together are one writer: the first holds the lock."""
-    with only_writer(folder) if is_first() else nullcontext():
-        wait_for_all()  # the others read the journal after the lock is held
+    """Several processes that fill a bank together are one writer: the first holds the lock.
+
+    A process alone waits for another that fills the bank. Several would lose each other.
+    """
+    with ExitStack() as held:
+        with agreed():  # the others read the journal after the lock is held
+            if is_first():
+                _hold(held, folder)
         yield
         wait_for_all()  # and go on when it is written
+
+
+def _hold(held: ExitStack, folder: Path) -> None:
+    """Be the only writer until `held` ends; one of several processes does not wait for that."""
+    try:
+        held.enter_context(only_writer(folder, wait=n_processes() == 1))
+    except Timeout:
+        raise UserError(
+            f"{folder}: another process is filling this bank; start again when it has finished"
+        ) from None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.journal import HalfArray, Journal
+from bacon_gcd.backbone.packing import HALF_TOKENS, pack
 from bacon_gcd.backbone.rendering import PIECE, IntArray, ahead, render_images, trunk_tokens
 from bacon_gcd.backbone.reuse import Copies, other_banks, row_hashes, write_rows
 from bacon_gcd.config import UserError
@@ -118,8 +119,8 @@ def _compute(
     tokens = {v.name: copies[v.name].read(span, journal.token_shape) for v in chunk.views}
     for piece in chunk.pieces:
         for view, images in zip(piece.views, next(rendered), strict=True):
-            half = as_half(trunk_tokens(backbone, images), backbone)
-            tokens[view.name][piece.positions - span.start] = half
+            made = as_stored(trunk_tokens(backbone, images), backbone)
+            tokens[view.name][piece.positions - span.start] = made
         n_views = len(piece.views)
         advance(len(piece.positions), note=f"{n_views} views each" if n_views > 1 else "")
     return {"number": chunk.number, "checksums": journal.store(chunk.number, tokens)}
@@ -150,6 +151,14 @@ def _pieces(span: range, views: Sequence[StoredView], copies: Mapping[str, Copie
         for group in together.values()
         for start in range(0, len(lacking[group[0].name]), PIECE)
     ]
+
+
+def as_stored(tokens: Tensor, backbone: Backbone) -> HalfArray:
+    """Tokens as the backbone wants them stored."""
+    if backbone.stored == HALF_TOKENS:
+        return as_half(tokens, backbone)
+    packed: HalfArray = pack(torch.from_numpy(as_half(tokens, backbone))).numpy()
+    return packed
 
 
 def as_half(tokens: Tensor, backbone: Backbone) -> HalfArray:

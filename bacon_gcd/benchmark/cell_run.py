@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bacon_gcd.benchmark.cells import FORMAT, PLACED, Cell, CellResult, engine, today
 from bacon_gcd.benchmark.evaluation import (
@@ -25,16 +26,24 @@ from bacon_gcd.methods.stored import load_state
 from bacon_gcd.model import WEIGHTS
 from bacon_gcd.report.figures import read_log
 from bacon_gcd.system.files import read_tensors
+from bacon_gcd.system.processes import agreed, alone, is_first
 
 KEPT_ESTIMATES = 5  # of the class counts, spread over the run
 DETAILED = ("test_kmeans", "classifier", "placed")  # blocks that keep the accuracy of every class
 
 
 def run_cell(
-    cell: Cell, folder: Path, *, data: Path | None, command: str, save_seconds: float = 120.0
+    cell: Cell,
+    folder: Path,
+    *,
+    data: Path | None,
+    command: str,
+    save_seconds: float = 120.0,
+    device: torch.device | None = None,
 ) -> CellResult | None:
     """Train and score a cell in its folder, from where it was left; None if it was stopped."""
-    bench = prepare(cell.settings, data=data)
+    with agreed():
+        bench = prepare(cell.settings, data=data, device=device)
     folder.mkdir(parents=True, exist_ok=True)
     trained = trained_method(bench, folder, resume=True, save_seconds=save_seconds)
     if trained is None:
@@ -43,14 +52,18 @@ def run_cell(
     blocks = evaluate(method, bench)
     result = _result(cell, method, bench, blocks, seconds, read_logs(folder), command)
     best = {result.headline: result.blocks[result.headline]}
-    keep_model(folder, method, bench, vars(result) | best | {"identity": bench.identity()})
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # large, and no longer needed
+    if is_first():
+        with alone():
+            keep_model(folder, method, bench, vars(result) | best | {"identity": bench.identity()})
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # large, and no longer needed
     return result
 
 
-def place_again(result: CellResult, folder: Path, *, data: Path | None) -> CellResult | None:
+def place_again(
+    result: CellResult, folder: Path, *, data: Path | None, device: torch.device | None = None
+) -> CellResult | None:
     """The same with its `placed` blocks by today's engine; None where the model is not kept."""
-    kept = kept_method(result, folder, data=data)
+    kept = kept_method(result, folder, data=data, device=device)
     if kept is None:
         return None
     method, bench = kept
@@ -62,13 +75,13 @@ def place_again(result: CellResult, folder: Path, *, data: Path | None) -> CellR
 
 
 def kept_method(
-    result: CellResult, folder: Path, *, data: Path | None
+    result: CellResult, folder: Path, *, data: Path | None, device: torch.device | None = None
 ) -> tuple[Method, Workbench] | None:
     """The trained method of a finished cell, on its data; None where its model is not kept."""
     weights = folder / "model" / WEIGHTS
     if not weights.exists():
         return None
-    bench = prepare(result.run_settings, data=data)
+    bench = prepare(result.run_settings, data=data, device=device)
     method = bench.new_trainer().method
     load_state(method, read_tensors(weights), spare=method.training_only)
     return method.eval(), bench

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bacon_gcd.benchmark.experiments import EXPERIMENTS, Column, Experiment, fin
 from bacon_gcd.benchmark.protocols import PLANTED, Protocol, find_protocol
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import append_line
+from bacon_gcd.system.processes import any_says, is_first, wait_for_all
 from bacon_gcd.system.text import command
 
 BACKBONE = "resnet18.pypi_in1k"
@@ -153,8 +154,14 @@ class Grid:
     def taken(self, cell: Cell) -> Iterator[bool]:
         """Hold a cell while the block runs; False if another process holds it.
 
-        The lock ends with the process, however it ends.
+        The lock ends with the process, however it ends. Processes of torchrun hold it together.
         """
+        with self._locked(cell) if is_first() else nullcontext(False) as free:
+            yield any_says(free)
+            wait_for_all()  # the first process writes what the others look for next
+
+    @contextmanager
+    def _locked(self, cell: Cell) -> Iterator[bool]:
         folder = self.folder / "locks"
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{cell.name}.lock")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from bacon_gcd.benchmark.cell_run import run_cell
 from bacon_gcd.benchmark.cells import Cell, CellResult, read_result, write_result
@@ -160,10 +161,12 @@ class Verdict:
         return f"stated {said}\nfound  {found}\n{word} ± {self.allowed:.1f} of all"
 
 
-def verify(path: Path, folder: Path, *, data: Path | None) -> Verdict | None:
+def verify(
+    path: Path, folder: Path, *, data: Path | None, device: torch.device | None = None
+) -> Verdict | None:
     """Run the cell of a result again in a folder; None if it was stopped."""
     cell, stated = checked_result(path)
-    found = run_cell(cell, folder / cell.name, data=data, command=stated.command)
+    found = run_cell(cell, folder / cell.name, data=data, command=stated.command, device=device)
     if found is None:
         return None
     for name, value in stated.identity.items():

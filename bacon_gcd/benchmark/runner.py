@@ -14,12 +14,15 @@ from pathlib import Path
 from statistics import mean
 from typing import IO, Any
 
+import torch
+
 from bacon_gcd.benchmark.cell_run import place_again, run_cell
 from bacon_gcd.benchmark.cells import Cell, CellResult, engine, trains_with_engine, write_result
 from bacon_gcd.benchmark.grid import Grid, Request
 from bacon_gcd.benchmark.settings import start_folder
 from bacon_gcd.config import UserError, one_line
 from bacon_gcd.system.files import write_atomic
+from bacon_gcd.system.processes import agreed, is_first, n_processes
 
 Tell = Callable[[str], None]
 
@@ -55,19 +58,35 @@ class Outcome:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the datasets are, and where cells are computed."""
+
+    data: Path | None
+    device: torch.device | None
+
+
 def run_grid(
-    request: Request, cells: Sequence[Cell], grid: Grid, *, data: Path | None, tell: Tell
+    request: Request,
+    cells: Sequence[Cell],
+    grid: Grid,
+    *,
+    data: Path | None,
+    tell: Tell,
+    device: torch.device | None = None,
 ) -> Outcome:
     """Run every cell that is neither finished nor held by another process, one after the other.
 
     A cell that another process took is looked at once more at the end, in case it was left.
+    Processes of torchrun run each cell together. device: torch's default unless given.
     """
     engine()  # of the code that is loaded now, before anyone changes it on disk
     outcome, clock = Outcome(), Clock(cells, grid)
     waiting = list(cells)
+    at = Place(data, device)
     for last in (False, True):
         held = [
-            cell for cell in waiting if not _turn(cell, request, grid, data, outcome, clock, tell)
+            cell for cell in waiting if not _turn(cell, request, grid, at, outcome, clock, tell)
         ]
         waiting = held
         if last:
@@ -79,7 +98,7 @@ def _turn(
     cell: Cell,
     request: Request,
     grid: Grid,
-    data: Path | None,
+    at: Place,
     outcome: Outcome,
     clock: Clock,
     tell: Tell,
@@ -90,13 +109,15 @@ def _turn(
             return False
         done = grid.result(cell)
         if done is not None:
-            _renew_placed(cell, done, grid, data, tell)
+            _renew_placed(cell, done, grid, at, tell)
             outcome.found.append(cell.name)
             return True
         tell(f"{cell.label}: starts{clock.left()}")
         try:
-            result = _run(cell, request, grid, data)
+            result = _run(cell, request, grid, at)
         except Exception as error:  # whatever it is, the other cells do not depend on it
+            if n_processes() > 1:  # the others may be in the middle of the cell
+                raise
             outcome.failed[cell.name] = str(_keep_error(cell, grid, error))
             tell(f"{cell.label}: failed: {one_line(error)}; see {grid.error_path(cell)}")
             return True
@@ -106,29 +127,34 @@ def _turn(
         return True
 
 
-def _run(cell: Cell, request: Request, grid: Grid, data: Path | None) -> CellResult:
+def _run(cell: Cell, request: Request, grid: Grid, at: Place) -> CellResult:
     folder = grid.run_folder(cell)
-    start_folder(folder, cell.settings, resume=(folder / "config.toml").exists())
-    grid.note("started", cell)
-    result = run_cell(cell, folder, data=data, command=request.command_of(cell))
+    with agreed():
+        if is_first():
+            start_folder(folder, cell.settings, resume=(folder / "config.toml").exists())
+            grid.note("started", cell)
+    command = request.command_of(cell)
+    result = run_cell(cell, folder, data=at.data, command=command, device=at.device)
     if result is None:  # a signal asked to stop; the checkpoint is written
         raise KeyboardInterrupt
-    write_result(grid.results, result)
-    grid.note("finished", cell, seconds=result.seconds["train"])
-    grid.error_path(cell).unlink(missing_ok=True)
+    if is_first():
+        write_result(grid.results, result)
+        grid.note("finished", cell, seconds=result.seconds["train"])
+        grid.error_path(cell).unlink(missing_ok=True)
     return result
 
 
-def _renew_placed(cell: Cell, done: CellResult, grid: Grid, data: Path | None, tell: Tell) -> None:
+def _renew_placed(cell: Cell, done: CellResult, grid: Grid, at: Place, tell: Tell) -> None:
     """Place the classes of a finished cell again where that is now done otherwise."""
     if done.engine == engine() or trains_with_engine(cell.settings):
         return
-    renewed = place_again(done, grid.run_folder(cell), data=data)
+    renewed = place_again(done, grid.run_folder(cell), data=at.data, device=at.device)
     if renewed is None:
         tell(f"{cell.label}: its model is not kept here, so its block placed stays not run")
         return
-    write_result(grid.results, renewed)
-    grid.note("placed again", cell)
+    if is_first():
+        write_result(grid.results, renewed)
+        grid.note("placed again", cell)
 
 
 def _keep_error(cell: Cell, grid: Grid, error: Exception) -> Path:
@@ -206,8 +232,6 @@ def worker_environment(
 
 def run_jobs(words: Sequence[str], *, jobs: int, tell: Tell) -> list[int]:
     """Several processes on one grid; their exit codes. The locks share the cells out."""
-    import torch
-
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     started, readers = [], []
     for slot in range(jobs):

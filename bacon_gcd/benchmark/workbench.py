@@ -174,7 +174,7 @@ def prepare(
     table = load_dataset(settings.dataset, data)
     split = make_split(table, settings.split)
     if settings.dataset == "planted":
-        vectors = Vectors(planted.DIM)
+        vectors = Vectors(planted.DIM, device=device)
         return PlantedBench(settings, table, split, vectors, workers=workers, device=device)
     backbone = load_backbone(
         settings.backbone,

@@ -22,6 +22,7 @@ CELL_ROWS = 256  # in a typical cell
 SAMPLED_ROWS = 40  # for each part, of the sample from which parts are made
 ROUNDS = 6  # of k-means: cells need not be the best ones
 CHUNK = 1024
+MOST_COSINES = 2**26  # at once, 256 MB: of a million rows, a chunk has 67
 
 
 def nearest(features: Tensor, *, n_neighbors: int = N_NEIGHBORS) -> IntArray:
@@ -34,8 +35,9 @@ def nearest(features: Tensor, *, n_neighbors: int = N_NEIGHBORS) -> IntArray:
 def neighbors_of(features: Tensor, rows: IntArray, *, n_neighbors: int) -> IntArray:
     """(n, K) the most similar other rows of some of (N, D) unit rows, best first."""
     found = [np.empty((0, n_neighbors), dtype=np.int64)]
-    for start in range(0, len(rows), CHUNK):
-        chosen = torch.from_numpy(rows[start : start + CHUNK])
+    chunk = _chunk(len(features))
+    for start in range(0, len(rows), chunk):
+        chosen = torch.from_numpy(rows[start : start + chunk])
         similarity = features[chosen] @ features.T
         similarity[torch.arange(len(chosen)), chosen] = -torch.inf
         found.append(similarity.topk(n_neighbors, dim=1).indices.numpy())
@@ -51,13 +53,19 @@ def exact_neighbors(
     """
     count = min(n_neighbors, len(others) - (first is not None))
     found = [torch.empty(0, count, dtype=torch.int64, device=rows.device)]
-    for start in range(0, len(rows), CHUNK):
-        similarity = rows[start : start + CHUNK] @ others.T
+    chunk = _chunk(len(others))
+    for start in range(0, len(rows), chunk):
+        similarity = rows[start : start + chunk] @ others.T
         if first is not None:
             own = torch.arange(len(similarity), device=rows.device)
             similarity[own, own + first + start] = -torch.inf
         found.append(similarity.topk(count, dim=1).indices)
     return torch.cat(found).numpy(force=True)
+
+
+def _chunk(n_others: int) -> int:
+    """Rows that are compared with so many others at once."""
+    return max(1, min(CHUNK, MOST_COSINES // max(n_others, 1)))
 
 
 def neighbors_by_cells(features: Tensor, *, n_neighbors: int, seed: int) -> IntArray:
@@ -66,19 +74,20 @@ def neighbors_by_cells(features: Tensor, *, n_neighbors: int, seed: int) -> IntA
     Cells of about 256 rows by k-means; the rows of a cell are compared with those of the 32 cells
     that are nearest to it. Processes share out the cells.
     """
-    cells = _cells(features, seed=seed)
-    centers = unit(torch.stack([_rows(features, rows).mean(dim=0) for rows in cells]))
+    rows = _cells(features, seed=seed)
+    # Cell by cell in memory: looking for rows all over a large array takes longer than comparing.
+    order = np.concatenate(rows)
+    cells = torch.split_with_sizes(_rows(features, order), [len(each) for each in rows])
+    centers = unit(torch.stack([cell.mean(dim=0) for cell in cells]))
     near = exact_neighbors(centers, centers, n_neighbors=PROBES - 1, first=0)
     found = np.zeros((len(features), n_neighbors), dtype=np.int64)
     own = range(process_number(), len(cells), n_processes())
     with progress("neighbors", len(own), unit="cells") as advance:
         for number in own:
-            rows = cells[number]
-            around = np.concatenate([rows, *(cells[other] for other in near[number])])
-            local = exact_neighbors(
-                _rows(features, rows), _rows(features, around), n_neighbors=n_neighbors, first=0
-            )
-            found[rows] = around[local]
+            compared = [number, *near[number].tolist()]
+            around = torch.cat([cells[each] for each in compared])
+            local = exact_neighbors(cells[number], around, n_neighbors=n_neighbors, first=0)
+            found[rows[number]] = np.concatenate([rows[each] for each in compared])[local]
             advance()
     return add_up(torch.from_numpy(found)).numpy()
 

@@ -49,6 +49,10 @@ RunSeed = Annotated[
 DeviceName = Annotated[
     str, typer.Option("--device", help="auto (the best there is), cpu, cuda, cuda:N or mps.")
 ]
+StoredTokens = Annotated[
+    str,
+    typer.Option("--stored", help="How tokens are kept on disk: half, or int8 (half as large)."),
+]
 Workers = Annotated[int, typer.Option(min=0, help="Threads that prepare images.")]
 ImageSide = Annotated[
     int | None, typer.Option(min=1, help="Side of the images, in pixels; the backbone's own.")
@@ -156,6 +160,15 @@ def chosen_device(name: str) -> torch.device:
     if n_launched() > 1:
         refuse_other_programs()
     return device
+
+
+def device_of_one(what: str, name: str) -> torch.device:
+    """The device of this name, for a command that several processes cannot share."""
+    from bacon_gcd.system.devices import find_device
+
+    if n_launched() > 1:
+        raise AgreedError(f"{what} is done by one process; start it without torchrun")
+    return find_device(name)
 
 
 def tell_device(device: torch.device) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from bacon_gcd.cli.app import (
     DataFolder,
+    DeviceName,
     JsonFlag,
     KnownClasses,
     LabeledRatio,
@@ -18,10 +19,13 @@ from bacon_gcd.cli.app import (
     Ratio,
     UnlabeledRatio,
     app,
+    chosen_device,
     class_list,
+    device_of_one,
     say,
     show,
     tell,
+    tell_device,
 )
 from bacon_gcd.config import UserError, choose
 
@@ -154,6 +158,7 @@ def run(
     ),
     grid: GridFolder = DEFAULT_GRID,
     results: Results = None,
+    device: DeviceName = "auto",
     data: DataFolder = None,
     json: JsonFlag = False,
 ) -> None:
@@ -167,16 +172,18 @@ def run(
     from bacon_gcd.benchmark.grid import sharded
     from bacon_gcd.benchmark.runner import run_grid, run_jobs
 
+    where = chosen_device(device) if jobs == 1 else device_of_one("--jobs", device)
     request = _request(context.params)
     folders = _grid(grid, results)
     cells = sharded(request.cells(), shard)
     before = {cell.name for cell in cells if folders.result_path(cell).exists()}
+    tell_device(where)
     if jobs > 1:
         words = ["benchmark", "run", *request.words(), "--grid", str(grid)]
         words += ["--results", str(folders.results)] + (["--shard", shard] if shard else [])
-        words += ["--data", str(data)] if data else []
+        words += ["--device", device, *(["--data", str(data)] if data else [])]
         run_jobs(words, jobs=jobs, tell=tell)
-    outcome = run_grid(request, cells, folders, data=data, tell=tell)
+    outcome = run_grid(request, cells, folders, data=data, tell=tell, device=where)
     outcome.count_as_run(before)
     show(outcome.as_dict(), as_json=json, text=outcome.text())
     if outcome.failed:
@@ -282,6 +289,7 @@ def verify(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the cell is run again.")] = Path(
         "runs/verify"
     ),
+    device: DeviceName = "auto",
     data: DataFolder = None,
     json: JsonFlag = False,
 ) -> None:
@@ -294,7 +302,8 @@ def verify(
     """
     from bacon_gcd.benchmark import leaderboard
 
-    verdict = leaderboard.verify(leaderboard.find_result(result), out, data=data)
+    where = device_of_one("bacon benchmark verify", device)
+    verdict = leaderboard.verify(leaderboard.find_result(result), out, data=data, device=where)
     if verdict is None:
         raise typer.Exit(130)
     show(verdict.as_dict(), as_json=json, text=verdict.text())

@@ -18,6 +18,7 @@ from bacon_gcd.cli.app import (
     LabeledShare,
     Profile,
     Ratio,
+    StoredTokens,
     TrunkPrecision,
     TunedPart,
     UnlabeledRatio,
@@ -28,6 +29,7 @@ from bacon_gcd.cli.app import (
     show,
     tell_device,
 )
+from bacon_gcd.config import choose
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at datasets and splits.")
 app.add_typer(data_app, name="data")
@@ -104,6 +106,7 @@ def embed(
     image_size: ImageSide = None,
     tuned: TunedPart = "block",
     trunk: TrunkPrecision = "auto",
+    stored: StoredTokens = "half",
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Which views are drawn.")] = 0,
     device: DeviceName = "auto",
     workers: Workers = 2,
@@ -121,18 +124,21 @@ def embed(
     Example: bacon embed photos/ --backbone resnet18.pypi_in1k --views 4
     """
     from bacon_gcd.backbone.embed import embed as fill_banks
+    from bacon_gcd.backbone.packing import STORED
     from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
 
     where = chosen_device(device)
+    opened = load_backbone(
+        backbone,
+        image_size=image_size,
+        tuned=tuned,
+        trunk_dtype=trunk_dtype(trunk, device=where),
+        device=where,
+    )
+    opened.stored = choose("stored tokens", stored, STORED)
     embedded = fill_banks(
         source,
-        load_backbone(
-            backbone,
-            image_size=image_size,
-            tuned=tuned,
-            trunk_dtype=trunk_dtype(trunk, device=where),
-            device=where,
-        ),
+        opened,
         n_views=views,
         strong_views=strong_views,
         seed=seed,

@@ -19,6 +19,7 @@ from bacon_gcd.cli.app import (
     Workers,
     app,
     chosen_device,
+    device_of_one,
     show,
     tell,
     tell_device,
@@ -92,6 +93,10 @@ def discover(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Threads that prepare images. Default: 2.")
     ] = None,
+    stored: Annotated[
+        str | None,
+        typer.Option(help="How tokens are kept on disk: half, or int8 (half as large)."),
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option(help="auto (the best there is), cpu, cuda, cuda:N or mps. Default: auto."),
@@ -123,6 +128,7 @@ def discover(
         "seed": seed,
         "names": names,
         "workers": workers,
+        "stored": stored,
         "device": device,
     }
     given = {name: value for name, value in options.items() if value is not None}
@@ -145,10 +151,12 @@ def _discovery(
 
     if recut is not None:
         _refuse_others(f"--recut {recut}", given, ("classes", "threshold"))
+        device_of_one("bacon discover --recut", "cpu")
         return cutting.recut(recut, out, **given)
     if refit is not None:
-        _refuse_others(f"--refit {refit}", given, ("effort", "classes", "workers"))
-        return learning.refit(refit, out, tell=tell, **given)
+        _refuse_others(f"--refit {refit}", given, ("effort", "classes", "workers", "device"))
+        device = device_of_one("bacon discover --refit", given.get("device", "auto"))
+        return learning.refit(refit, out, tell=tell, **dict(given) | {"device": device})
     assert source is not None
     device = chosen_device(given.get("device", "auto"))
     return pipeline.discover(source, out, tell=tell, **dict(given) | {"device": device})
@@ -204,6 +212,7 @@ def update(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the new run.")],
     labels: LabelTable = None,
     features: NewVectors = None,
+    device: DeviceName = "auto",
     workers: Workers = 2,
     json: JsonFlag = False,
 ) -> None:
@@ -213,6 +222,7 @@ def update(
     """
     from bacon_gcd.discovery.update import update as add
 
+    where = device_of_one("bacon update", device)
     grown = add(
         run,
         images,
@@ -220,6 +230,8 @@ def update(
         labels=labels,
         features=features,
         workers=workers,
+        device=where,
         tell=tell,
     )
+    tell_device(where)
     show(grown.facts(), as_json=json, text=grown.text())

@@ -99,6 +99,7 @@ def read_inputs(
     size = asked.image_size or (fitting_size(name, table) if effort.fitted else None)
     tuned = find(name).quick_part if effort.epochs else MIRRORED
     backbone = open_backbone(name, tuned, size, device=device)
+    backbone.stored = asked.stored
     tell(f"device {describe(backbone.device)}")
     tell(backbone_line(name, backbone.image_size))
     n_missing = n_unfinished(table, backbone, n_views=effort.views, seed=asked.seed)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bacon_gcd.backbone.packing import HALF_TOKENS, STORED
 from bacon_gcd.classes.map import project
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.config import UserError, choose
@@ -61,6 +62,7 @@ def discover(
     seed: int = 0,
     names: str | Path | None = None,
     workers: int = 2,
+    stored: str = HALF_TOKENS,
     device: Device = None,
     tell: Tell | None = None,
 ) -> Discovery:
@@ -77,6 +79,7 @@ def discover(
         effort: quick, normal (photographs are seen larger) or thorough (training, if it pays).
         names: a file of names, one per line, that may be proposed for new classes; for a backbone
             that reads text too.
+        stored: how tokens are kept on disk: half, or int8 in half the bytes.
         device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
         tell: gets a line now and then about what is going on.
     """
@@ -90,6 +93,7 @@ def discover(
         effort=choose("effort", effort, EFFORTS),
         seed=seed,
         names=None if names is None else str(Path(names).absolute()),
+        stored=choose("stored tokens", stored, STORED),
     )
     allowed, where = parse_classes(asked.classes), find_device(device)
     with one_draft(Path(out)) as draft:
@@ -136,13 +140,16 @@ def find(
     allowed: Range | None,
     log: Path,
     corrections: Corrected | None = None,
+    *,
+    device: torch.device | None = None,
 ) -> Found:
     """Count the classes, train if asked, sort every image; under corrections where there are any.
 
     With corrections, the labels of `inputs` are the classes of all images that are certain.
     """
-    learned = learn_from(settings, inputs, allowed, log, corrections)
-    return found_in(learned, settings, inputs)
+    learned = learn_from(settings, inputs, allowed, log, corrections, device=device)
+    with torch.device("cpu"):  # map and names are made there
+        return found_in(learned, settings, inputs)
 
 
 def learn_from(

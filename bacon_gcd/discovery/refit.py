@@ -25,6 +25,7 @@ from bacon_gcd.discovery.settings import (
     silent,
 )
 from bacon_gcd.discovery.write import write_run
+from bacon_gcd.system.devices import Device, find_device
 from bacon_gcd.system.files import replacing_folder
 
 
@@ -35,6 +36,7 @@ def refit(
     effort: str | None = None,
     classes: str | int | None = None,
     workers: int = 2,
+    device: Device = None,
     tell: Tell | None = None,
 ) -> Discovery:
     """Sort the images of a run again, with the corrections of `bacon review` as labels and rules.
@@ -46,9 +48,10 @@ def refit(
         out: folder of the new run; it must not exist yet.
         effort: quick, normal or thorough; that of the run, unless given.
         classes: auto, a number or a range; as many as the person left, unless given.
+        device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
         tell: gets a line now and then about what is going on.
     """
-    before = DiscoverRun.load(run)
+    before, where = DiscoverRun.load(run), find_device(device)
     applied = corrected(before)
     left = corrections_of(before, applied)
     asked = settings_of(
@@ -62,10 +65,10 @@ def refit(
     refuse_too_few(allowed, asked.classes, left)
     tell = tell or silent
     with replacing_folder(Path(out)) as draft:
-        settings, inputs = read_inputs(asked, workers=workers, tell=tell)
+        settings, inputs = read_inputs(asked, workers=workers, device=where, tell=tell)
         refuse_changed(before, inputs.table)
         certain = certain_inputs(inputs, left)
-        found = find(settings, certain, allowed, draft / "log.jsonl", left)
+        found = find(settings, certain, allowed, draft / "log.jsonl", left, device=where)
         found = dataclasses.replace(found, given=tuple(row.label for row in before.rows))
         write_run(draft, settings, found)
         remembered(applied, found).write(draft)

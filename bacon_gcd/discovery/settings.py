@@ -35,6 +35,8 @@ class DiscoverSettings:
     seed: int = 0
     names: str | None = None
     """File of names that may be proposed for new classes."""
+    stored: str = "half"
+    """How tokens are kept on disk; see `backbone.packing`."""
     views: int = 0
     epochs: int = 0
     recut: str | None = None

@@ -68,15 +68,16 @@ def sort_features(
         found = find_classes(features, labels, seed=seed, allowed=allowed, groups=groups)
     suspecting = suspecting[:, : RULES.suspecting]
     if constraints is not None:
-        return _sort_under(
-            features,
-            found.number,
-            found.expected,
-            constraints,
-            suspecting,
-            threshold=threshold,
-            seed=seed,
-        )
+        with torch.device("cpu"):
+            return _sort_under(
+                features,
+                found.number,
+                found.expected,
+                constraints,
+                suspecting,
+                threshold=threshold,
+                seed=seed,
+            )
     images = sort_by(
         found.probabilities,
         labels,

@@ -33,6 +33,7 @@ from bacon_gcd.discovery.run_classes import Classes, classes_of
 from bacon_gcd.discovery.settings import DiscoverSettings, Tell, settings_of, silent
 from bacon_gcd.discovery.write import write_run
 from bacon_gcd.model import CENTROID_METHOD, Model, load_model, tokens_for
+from bacon_gcd.system.devices import Device, find_device
 from bacon_gcd.system.files import replacing_folder
 
 IntArray = npt.NDArray[np.int64]
@@ -46,6 +47,7 @@ def update(
     labels: str | Path | None = None,
     features: str | Path | None = None,
     workers: int = 2,
+    device: Device = None,
     tell: Tell | None = None,
 ) -> Discovery:
     """Add images to a run: into its classes, or into new ones where several fit nowhere.
@@ -57,16 +59,19 @@ def update(
         out: folder of the new run; it must not exist yet.
         labels: a table of labels beside a folder of images.
         features: ready vectors of the images, for a run that was made from such.
+        device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
         tell: gets a line now and then about what is going on.
     """
-    before = DiscoverRun.load(run)
+    before, where = DiscoverRun.load(run), find_device(device)
     applied = corrected(before)
     with replacing_folder(Path(out)) as draft:
         table = read_images(images, labels)
         settings, key = with_source(before, images, labels, features)
-        found = grow(before, applied, settings, key, table, workers=workers)
-        shutil.copyfile(before.folder / "log.jsonl", draft / "log.jsonl")
-        write_run(draft, settings, found)
+        new = new_features(before, table, features, workers=workers, device=where)
+        with torch.device("cpu"):  # classes, neighbors and report are made there
+            found = grow(before, applied, settings, key, table, new)
+            shutil.copyfile(before.folder / "log.jsonl", draft / "log.jsonl")
+            write_run(draft, settings, found)
         if applied.constraints != Constraints():
             applied.constraints.write(draft)
         was = {each.id for each in applied.classes}
@@ -92,23 +97,34 @@ def with_source(
     return settings_of(before.config, folder, update=folder, added=added), key
 
 
+def new_features(
+    before: DiscoverRun,
+    table: ImageTable,
+    vectors: str | Path | None,
+    *,
+    workers: int,
+    device: torch.device,
+) -> Tensor:
+    """(n, D) unit features of new images, by the model of the run."""
+    model = load_model(before.folder / "model", device=device)
+    return model.features(tokens_for(model.backbone, table, vectors, workers=workers)).cpu()
+
+
 def grow(
     before: DiscoverRun,
     applied: Applied,
     settings: DiscoverSettings,
     key: str,
     table: ImageTable,
-    *,
-    workers: int,
+    new: Tensor,
 ) -> Found:
-    """The run with the images of the table, N of its own and n new ones."""
-    model = load_model(before.folder / "model")
+    """The run with the images of the table, N of its own and n new ones.
+
+    new: (n, D) unit features of the new images.
+    """
+    model = load_model(before.folder / "model", device="cpu")
     was = dataclasses.replace(settings, added=before.config.get("added"))
     old = inputs_of(before, was, model)
-    tokens = tokens_for(
-        model.backbone, table, (settings.added or {})[key].get("features"), workers=workers
-    )
-    new = model.features(tokens)
     own = torch.from_numpy(np.array(before.features))
     classes = classes_of(before, applied, own, model, seed=settings.seed)
     names = class_names_of(table, applied)

@@ -61,3 +61,18 @@ def test_rows_beside_others_may_be_their_own_copies():
     rows = torch.eye(3)
     np.testing.assert_array_equal(exact_neighbors(rows, rows, n_neighbors=1), [[0], [1], [2]])
     assert exact_neighbors(rows[:0], rows, n_neighbors=2).shape == (0, 2)
+
+
+def test_of_many_rows_only_so_many_cosines_are_held_at_once(monkeypatch):
+    features, held = clustered(400), []
+    whole = exact_neighbors(features, features, n_neighbors=6, first=0)
+    monkeypatch.setattr(neighbors, "MOST_COSINES", 400 * 9)
+    topk = torch.Tensor.topk
+    monkeypatch.setattr(
+        torch.Tensor, "topk", lambda rows, *a, **b: held.append(rows.numel()) or topk(rows, *a, **b)
+    )
+    found = exact_neighbors(features, features, n_neighbors=6, first=0)
+    some = neighbors.neighbors_of(features, np.arange(0, 400, 7), n_neighbors=6)
+    assert max(held) == 400 * 9
+    np.testing.assert_array_equal(found, whole)
+    np.testing.assert_array_equal(some, whole[::7])

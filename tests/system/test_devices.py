@@ -53,6 +53,11 @@ def test_an_unknown_name_is_refused_with_the_choices(name):
         ["discover", "photos", "-o", "run"],
         ["predict", "run", "photos"],
         ["embed", "photos"],
+        ["update", "run", "photos", "-o", "new"],
+        ["discover", "--refit", "run", "-o", "new"],
+        ["benchmark", "run", "table2", "--quick"],
+        ["benchmark", "run", "table2", "--quick", "--jobs", "2"],
+        ["benchmark", "verify", "result.json"],
     ],
 )
 def test_every_command_refuses_a_device_that_is_not_there_in_one_line(words, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from bacon_gcd.training import distributed
 from tests.planted_photos import plant, vectors_of
 from tests.process_work import (
     bacon,
+    bacon_beside_a_writer,
+    bacon_of_another_version,
     bacon_that_is_killed,
     bacon_without_images,
     fill_bank,
@@ -125,6 +128,64 @@ def test_processes_with_other_options_are_refused_in_one_line(work):
     assert [code for code, _, _ in done] == [2, 2]
     assert "process 1 has options unlike process 0" in one_line(done)
     assert not (work / "refused").exists()
+
+
+def test_a_process_with_another_version_is_refused_in_one_line(work):
+    done = finish(start(bacon_of_another_version, sort_words(work, "older")))
+    assert [code for code, _, _ in done] == [2, 2]
+    assert "process 1 has versions unlike process 0: bacon_gcd is 0.0.1" in one_line(done)
+
+
+def test_a_batch_smaller_than_the_processes_is_refused_in_one_line(work):
+    words = [*train_words(work, "small"), "--batch-size", "1"]
+    done = finish(start(bacon, words, BACON_CACHE=str(work / "cache")))
+    assert [code for code, _, _ in done] == [2, 2]
+    said = [line for _, _, err in done for line in err.splitlines() if line.startswith("bacon:")]
+    assert len(said) == 1
+    assert "2 processes for batches of 1 images; start at most 1 processes" in said[0]
+
+
+def test_a_bank_that_another_process_fills_ends_all_in_one_line(work):
+    """A process alone waits for it; several would lose each other while one waits."""
+    words = ["embed", work / "many", "--views", "1", "--image-size", "64"]
+    cache = work / "other-cache"
+    shutil.copytree(work / "cache", cache)
+    shutil.rmtree(cache / "banks", ignore_errors=True)
+    done = finish(start(bacon_beside_a_writer, words, BACON_CACHE=str(cache)))
+    assert [code for code, _, _ in done] == [2, 2]
+    assert "another process is filling this bank; start again" in one_line(done)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["update", "run", "new"], ["discover", "--refit", "run"], ["discover", "--recut", "run"]],
+)
+def test_what_one_process_does_is_refused_to_several_in_one_line(work, words):
+    done = finish(start(bacon, [*words, "-o", work / "nothing"]))
+    assert [code for code, _, _ in done] == [2, 2]
+    assert "is done by one process; start it without torchrun" in one_line(done)
+
+
+def test_two_processes_run_a_cell_together_with_the_scores_of_one(work):
+    scores = []
+    for size in (1, 2):
+        words = [
+            "benchmark",
+            "run",
+            "table2",
+            "--quick",
+            "--methods",
+            "orca",
+            "--epochs",
+            "2",
+        ]
+        for code, out, err in finish(start(bacon, [*words, "--grid", work / f"grid-{size}"], size)):
+            assert code == 0, (out, err)
+        results = sorted((work / f"grid-{size}/results").glob("*.json"))
+        scores.append([json.loads(path.read_text())["blocks"]["test_kmeans"] for path in results])
+    assert len(scores[0]) == 1
+    for ours, theirs in zip(*scores, strict=True):
+        assert ours["all"] == pytest.approx(theirs["all"], abs=0.5)
 
 
 def test_a_process_that_cannot_see_the_images_ends_all_in_one_line(work):
