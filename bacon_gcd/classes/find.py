@@ -36,8 +36,8 @@ from bacon_gcd.classes.novelty import (
     fold_scores,
     folds,
     known_evidence,
+    learned_threshold,
     number_of_neighbors,
-    threshold,
 )
 from bacon_gcd.classes.reliability import Checked, Expected, expected, matching_temperature
 from bacon_gcd.classes.rules import RULES, Rules
@@ -109,7 +109,7 @@ def find_classes(
     n_known, n_neighbors = int(labels.max(initial=-1)) + 1, view.neighbors.shape[1]
     guess, score = nearest_known(view, labels)
     known, new = fold_scores(rows, labels, n_neighbors=n_neighbors, seed=seed, groups=groups)
-    line = threshold(known, new, rules)
+    line = learned_threshold(rows, labels, view.neighbors, (known, new), seed=seed)
     view = replace(view, grouped_by=linkage_for(labels, guess, score >= line, rules))
     number = count_classes(view, labels, guess, score < line, allowed=allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is

@@ -117,20 +117,45 @@ def fold_scores(
     n_neighbors: int,
     seed: int,
     groups: Sequence[str] | None = None,
+    beside: IntArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Scores of hidden images of known classes, and of hidden classes, over several folds.
 
     Every fold has its own space and neighbors: those of all labels would know the hidden ones.
+
+    beside: (N,) classes of unlabeled images that are scored, too; -1 = none. See `stand_ins`.
     """
     known, new = [np.empty(0)], [np.empty(0)]
     rng = np.random.default_rng((seed, 13))
     for fold in folds(labels, rows.rules.folds, seed=seed, groups=groups, rules=rows.rules):
         space = rows.space(fold.labels)
-        for hidden, found in ((fold.hidden_known, known), (fold.hidden_new, new)):
+        for hidden, found in zip(_hidden(fold, beside), (known, new), strict=True):
             if len(hidden) > rows.rules.most_hidden:
                 hidden = np.sort(rng.choice(hidden, rows.rules.most_hidden, replace=False))
             found.append(_scores(space, fold.labels, hidden, n_neighbors))
     return np.concatenate(known), np.concatenate(new)
+
+
+def _hidden(fold: Fold, beside: IntArray | None) -> tuple[IntArray, IntArray]:
+    """Rows of known and of hidden classes that a fold scores."""
+    if beside is None:
+        return fold.hidden_known, fold.hidden_new
+    stays = np.isin(beside, fold.seen)
+    of_known, of_new = np.flatnonzero(stays), np.flatnonzero((beside >= 0) & ~stays)
+    return np.union1d(fold.hidden_known, of_known), np.union1d(fold.hidden_new, of_new)
+
+
+def stand_ins(labels: IntArray, neighbors: IntArray) -> IntArray:
+    """(N,) class of an unlabeled image by the labeled one it is a neighbor of; -1 = of none. Ours.
+
+    Where no class has a second label to hide, these are hidden in its place. Some of them are of
+    another class, and most lie nearer to the label than the class does on average.
+    """
+    classes = np.full(len(labels), -1, dtype=np.int64)
+    labeled = np.flatnonzero(labels >= 0)
+    classes[neighbors[labeled]] = labels[labeled, None]
+    classes[labeled] = -1
+    return classes
 
 
 def _scores(space: ClassSpace, labels: IntArray, hidden: IntArray, n_neighbors: int) -> FloatArray:
@@ -139,6 +164,35 @@ def _scores(space: ClassSpace, labels: IntArray, hidden: IntArray, n_neighbors: 
     with_near = torch.from_numpy(np.concatenate([hidden[:, None], near], axis=1))
     score = any_known(known_evidence(space, labels, with_near.reshape(-1)))
     return np.asarray(score.reshape(with_near.shape).mean(dim=1).double().numpy())
+
+
+def learned_threshold(
+    rows: Reduced,
+    labels: IntArray,
+    neighbors: IntArray,
+    scores: tuple[FloatArray, FloatArray],
+    *,
+    seed: int,
+) -> float:
+    """The threshold of these scores; of neighbors, too, where no class has a label to hide. Ours.
+
+    Without hidden images of known classes the threshold is too low, by neighbors alone too high.
+
+    scores: of hidden images of known classes, and of hidden classes.
+    """
+    line, rules = threshold(*scores, rules=rows.rules), rows.rules
+    if len(scores[0]) >= rules.min_scores or not len(scores[1]):
+        return line
+    near = fold_scores(
+        rows,
+        labels,
+        n_neighbors=neighbors.shape[1],
+        seed=seed,
+        beside=stand_ins(labels, neighbors),
+    )
+    if min(map(len, near)) < rules.min_scores:
+        return line
+    return (line + _logistic_threshold(*near, rules)) / 2
 
 
 def threshold(known: FloatArray, new: FloatArray, rules: Rules = RULES) -> float:

@@ -2,13 +2,16 @@ import numpy as np
 import pytest
 import torch
 
+from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import (
     any_known,
     averaged,
     fold_scores,
     folds,
     known_evidence,
+    learned_threshold,
     number_of_neighbors,
+    stand_ins,
     threshold,
 )
 from bacon_gcd.classes.rules import Rules
@@ -128,3 +131,40 @@ def test_without_a_label_to_spare_hidden_classes_alone_say_where_new_ends():
     new = np.linspace(0, 10, 101)
     assert threshold(np.empty(0), new) == pytest.approx(3.5)
     assert threshold(np.empty(0), np.empty(0)) == 0.0
+
+
+def test_neighbors_of_labeled_images_stand_in_and_labeled_ones_do_not():
+    labels = np.array([1, -1, -1, 0, -1])
+    neighbors = np.array([[1, 3], [0, 2], [1, 0], [4, 0], [3, 1]])
+    assert stand_ins(labels, neighbors).tolist() == [-1, 1, -1, -1, 0]
+
+
+def clusters(n_classes=9, n=40, labels_each=1, seed=0):
+    rng = np.random.default_rng(seed)
+    centers = 3 * rng.standard_normal((n_classes, 12))
+    true = np.repeat(np.arange(n_classes), n)
+    features = unit(torch.from_numpy(centers[true] + rng.standard_normal((len(true), 12))).float())
+    labels = np.where((np.arange(len(true)) % n < labels_each) & (true < 6), true, -1)
+    return features, labels
+
+
+def test_with_one_label_per_class_neighbors_help_to_find_the_threshold():
+    features, labels = clusters()
+    rows = reduced(features, labels, seed=0)
+    neighbors = nearest(rows.space(labels).directions, n_neighbors=10)
+    scores = fold_scores(rows, labels, n_neighbors=10, seed=0)
+    assert not len(scores[0])
+    beside = stand_ins(labels, neighbors)
+    known, new = fold_scores(rows, labels, n_neighbors=10, seed=0, beside=beside)
+    found = learned_threshold(rows, labels, neighbors, scores, seed=0)
+    low, high = threshold(*scores), threshold(known, new)
+    assert found == pytest.approx((low + high) / 2)
+    assert np.median(new) < found < np.median(known)
+
+
+def test_with_labels_to_hide_neighbors_are_not_asked():
+    features, labels = clusters(labels_each=6)
+    rows = reduced(features, labels, seed=0)
+    neighbors = nearest(rows.space(labels).directions, n_neighbors=10)
+    scores = fold_scores(rows, labels, n_neighbors=10, seed=0)
+    assert learned_threshold(rows, labels, neighbors, scores, seed=0) == threshold(*scores)
