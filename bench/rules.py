@@ -22,7 +22,7 @@ SMALL = 800  # images; larger cells would take hours
 ELSEWHERE = {
     *("outlier_spreads", "own_statistics", "suspecting", "suspect_votes", "similar"),
     *("duplicate_bits", "duplicate_gap", "opening_images", "spread_of_count"),
-    *("new_ease", "usual_accuracy", "whole_folds", "clear"),
+    *("new_ease", "agreement_slope", "agreement_start", "whole_folds", "clear"),
     "lone_evidence_weight",
 }
 SHARES = {"isotropic", "hidden_classes", "hidden_labels", "lone_quantile", "mixed", "edge"}

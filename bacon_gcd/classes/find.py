@@ -39,7 +39,13 @@ from bacon_gcd.classes.novelty import (
     learned_threshold,
     number_of_neighbors,
 )
-from bacon_gcd.classes.reliability import Checked, Expected, expected, matching_temperature
+from bacon_gcd.classes.reliability import (
+    Checked,
+    Expected,
+    expected,
+    matching_temperature,
+    usual_accuracy,
+)
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import ClassSpace, Reduced, reduced, sample
 from bacon_gcd.cluster import contingency, kmeans, pair_up, unit
@@ -120,7 +126,8 @@ def find_classes(
     share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
     checks = checked(view, rows, labels, groups, line, n_new=n_new)
     measured = expected(checks, known_share=share, rules=rules)
-    sure = measured.accuracy if measured else rules.usual_accuracy
+    usual = usual_accuracy(class_ids, view.neighbors, labels < 0, rules)
+    sure = measured.accuracy if measured else usual
     temperature = matching_temperature(scores[torch.from_numpy(labels < 0)], sure)
     probabilities = (scores / temperature).softmax(dim=1)
     return _answer(features, labels, class_ids, probabilities, number, measured)

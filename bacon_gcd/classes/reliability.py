@@ -93,6 +93,22 @@ def expected(
     )
 
 
+def usual_accuracy(
+    class_ids: IntArray, neighbors: IntArray, unlabeled: BoolArray, rules: Rules = RULES
+) -> float:
+    """Unlabeled images that are right where neighbors are in one class this often. Ours.
+
+    Used where nothing can be hidden to measure it.
+
+    neighbors: (N, k) similar images of each.
+    """
+    rows = np.flatnonzero(unlabeled)
+    if not len(rows):
+        return 1.0
+    agreement = float((class_ids[neighbors[rows]] == class_ids[rows, None]).mean())
+    return float(np.clip(rules.agreement_slope * (agreement - rules.agreement_start), 0.1, 0.95))
+
+
 def weighted_share(found: FloatArray, weights: FloatArray, chosen: BoolArray) -> float | None:
     """Weighted mean of the chosen; None when none is."""
     return float(np.average(found[chosen], weights=weights[chosen])) if chosen.any() else None

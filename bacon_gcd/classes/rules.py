@@ -66,8 +66,10 @@ class Rules:
     """Hidden images of a kind that a fold scores."""
     new_ease: float = 0.86
     """Images of new classes that are right, over those of hidden classes that are."""
-    usual_accuracy: float = 0.4
-    """Where no class can be hidden to measure it."""
+    agreement_slope: float = 0.93
+    agreement_start: float = 0.38
+    """Where no class can be hidden to measure the accuracy: how it grows with the share of an
+    image's neighbors that are in its class, and the share at which it would be zero."""
     spread_of_count: float = 0.8
     """Half the width of the interval of the number of new classes, on a log scale."""
     mixed: float = 0.5

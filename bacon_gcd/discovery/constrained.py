@@ -13,7 +13,7 @@ from bacon_gcd.classes.assign import Sorted, probability_known, sort_by
 from bacon_gcd.classes.find import class_means, keep_one
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import averaged, number_of_neighbors
-from bacon_gcd.classes.reliability import matching_temperature
+from bacon_gcd.classes.reliability import matching_temperature, usual_accuracy
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import fit_space
 from bacon_gcd.cluster import add_centroids, unit
@@ -41,13 +41,16 @@ class Clusters:
         return replace(self, centroids=self.centroids[index], scores=self.scores[:, index])
 
 
-def settle_under(features: Tensor, left: Corrected, *, sure: float, seed: int) -> Clusters:
+def settle_under(
+    features: Tensor, left: Corrected, neighbors: IntArray, *, sure: float | None, seed: int
+) -> Clusters:
     """Classes under the constraints, and as much confidence on average as was measured.
 
     They start as the person left them, and are sorted anew by the evidence, as `classes.find`
     does; so a class is still itself after the refit, also one that no image was confirmed of.
 
-    sure: expected accuracy of the images that no person has looked at.
+    neighbors: (N, K) the most similar rows of each.
+    sure: expected accuracy of the images that no person has looked at; None: the usual one.
     """
     start = start_under(features, left, seed=seed)
     weights = np.where(left.certain, 1.0, RULES.unlabeled_weight)
@@ -57,6 +60,8 @@ def settle_under(features: Tensor, left: Corrected, *, sure: float, seed: int) -
     centroids = torch.where(empty[:, None], start, means)  # an empty class stays where it was
     free = torch.from_numpy(left.fixed < 0)
     cosines = without_barred(features @ centroids.T, left)[free]
+    if sure is None:
+        sure = usual_accuracy(class_ids, neighbors, left.fixed < 0)
     scores = scores / matching_temperature(scores[free], sure)
     return Clusters(centroids, matching_temperature(cosines, sure), scores)
 

@@ -104,8 +104,8 @@ def _sort_under(
     wanted = max(number.estimate, int(asked.required.sum()))
     left = resized(asked, min(wanted, asked.most_classes))
     n_classes = len(left.classes)
-    sure = expected.accuracy if expected else RULES.usual_accuracy
-    found = settle_under(features, left, sure=sure, seed=seed)
+    sure = expected.accuracy if expected else None
+    found = settle_under(features, left, suspecting, sure=sure, seed=seed)
     images = sort_under(left, found, suspecting, threshold=threshold)
     filled = np.bincount(images.class_ids, minlength=n_classes) > 0
     if not filled.all():  # the ids of classes that are gone are not used again
