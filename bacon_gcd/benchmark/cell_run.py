@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bacon_gcd.benchmark.cells import FORMAT, PLACED, Cell, CellResult, engine, today
+from bacon_gcd.benchmark.cells import ENGINE, FORMAT, PLACED, Cell, CellResult, today
 from bacon_gcd.benchmark.evaluation import (
     evaluate,
     placed_blocks,
@@ -57,7 +57,7 @@ def place_again(result: CellResult, folder: Path, *, data: Path | None) -> CellR
     test, train = (unit_features(method, probe(bench)) for probe in (test_probe, train_probe))
     placed = placed_blocks(test, train, bench)
     blocks = result.blocks | {name: shortened(name, placed[name]) for name in PLACED}
-    content = result.content() | {"blocks": blocks, "engine": engine()}
+    content = result.content() | {"blocks": blocks, "engine": ENGINE}
     return CellResult(**content)
 
 
@@ -91,7 +91,7 @@ def _result(
         protocol=cell.protocol.title,
         settings=cell.settings.flat(),
         identity=bench.identity(),
-        engine=engine(),
+        engine=ENGINE,
         backbone=facts["backbone"],
         task=task_facts(bench),
         headline=method.headline,

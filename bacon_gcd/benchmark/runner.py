@@ -15,7 +15,7 @@ from statistics import mean
 from typing import IO, Any
 
 from bacon_gcd.benchmark.cell_run import place_again, run_cell
-from bacon_gcd.benchmark.cells import Cell, CellResult, engine, trains_with_engine, write_result
+from bacon_gcd.benchmark.cells import ENGINE, Cell, CellResult, trains_with_engine, write_result
 from bacon_gcd.benchmark.grid import Grid, Request
 from bacon_gcd.benchmark.settings import start_folder
 from bacon_gcd.config import UserError, one_line
@@ -62,7 +62,6 @@ def run_grid(
 
     A cell that another process took is looked at once more at the end, in case it was left.
     """
-    engine()  # of the code that is loaded now, before anyone changes it on disk
     outcome, clock = Outcome(), Clock(cells, grid)
     waiting = list(cells)
     for last in (False, True):
@@ -121,7 +120,7 @@ def _run(cell: Cell, request: Request, grid: Grid, data: Path | None) -> CellRes
 
 def _renew_placed(cell: Cell, done: CellResult, grid: Grid, data: Path | None, tell: Tell) -> None:
     """Place the classes of a finished cell again where that is now done otherwise."""
-    if done.engine == engine() or trains_with_engine(cell.settings):
+    if done.engine == ENGINE or trains_with_engine(cell.settings):
         return
     renewed = place_again(done, grid.run_folder(cell), data=data)
     if renewed is None:

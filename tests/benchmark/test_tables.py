@@ -98,20 +98,16 @@ def test_a_damaged_result_names_the_file(tmp_path, result):
 def test_a_block_placed_by_another_version_is_shown_as_not_run(tmp_path, result, monkeypatch):
     grid, request = filled(tmp_path, result, [40.0])
     assert table_of(grid, request).number(KEY, "all", "placed") is not None
-    monkeypatch.setattr(cells_module, "engine", lambda: "another version")
+    monkeypatch.setattr(cells_module, "ENGINE", result.engine + 1)
     table = table_of(grid, request)
     assert table.number(KEY, "all", "placed") is None
     assert table.number(KEY, "all").mean == 40.0
 
 
-def test_the_version_of_the_engine_is_of_its_code_and_not_of_its_comments(tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text('"""What it is."""\n\n\ndef f(x):\n    """Half."""\n    return x / 2  # why\n')
-    first = list(cells_module._code(path))
-    path.write_text('"""Other words."""\ndef f(x):\n    return x / 2\n')
-    assert list(cells_module._code(path)) == first
-    path.write_text("def f(x):\n    return x / 3\n")
-    assert list(cells_module._code(path)) != first
+def test_a_result_of_an_earlier_format_is_refused_with_both_numbers(tmp_path, result):
+    path = write_result(tmp_path, replace(result, format=1))
+    with pytest.raises(UserError, match="result format 1 is not 2"):
+        read_result(path)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
