@@ -18,7 +18,7 @@ from bacon_gcd.benchmark.evaluation import (
     unit_features,
 )
 from bacon_gcd.benchmark.measures import evenly, feature_measures
-from bacon_gcd.benchmark.run import facts_of, keep_model, trained_method
+from bacon_gcd.benchmark.run import Seconds, facts_of, keep_model, trained_method
 from bacon_gcd.benchmark.workbench import Workbench, prepare
 from bacon_gcd.methods.base import Method
 from bacon_gcd.methods.stored import load_state
@@ -79,12 +79,11 @@ def _result(
     method: Method,
     bench: Workbench,
     blocks: Mapping[str, Any],
-    seconds: float,
+    seconds: Seconds,
     log: Mapping[str, list[dict[str, Any]]],
     command: str,
 ) -> CellResult:
-    facts = facts_of(method, bench, seconds=seconds)
-    epochs = max(cell.settings.recipe.epochs, 1)
+    facts = facts_of(method, bench, seconds=seconds.train)
     return CellResult(
         format=FORMAT,
         name=cell.name,
@@ -99,11 +98,21 @@ def _result(
         measures={k: _rounded(v, 4) for k, v in feature_measures(method, bench).items()},
         curve=curve(log["epoch"]),
         counts=counts(log["counts"], bench),
-        seconds={"train": round(seconds, 1), "per_epoch": round(seconds / epochs, 2)},
+        seconds=times(seconds, epochs=cell.settings.recipe.epochs),
         versions=facts["versions"],
         command=command,
         date=today(),
     )
+
+
+def times(seconds: Seconds, *, epochs: int) -> dict[str, float]:
+    """Seconds of the whole training and of an epoch, by the clock and of computing."""
+    each = max(epochs, 1)
+    return {
+        "train": round(seconds.train, 1),
+        "per_epoch": round(seconds.train / each, 2),
+        "cpu_per_epoch": round(seconds.cpu / each, 2),
+    }
 
 
 def read_logs(folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -1,5 +1,6 @@
 """Tables from finished cells: means, refusals, formats."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -126,7 +127,7 @@ def test_the_paper_stands_beside_ours(tmp_path, result):
     (cell,) = request.cells()
     keep(grid, invented(result, cell, all=40.0))
     text = render(table_of(grid, request), "md")
-    assert "| GCD | **50.0 (65.5)** | **30.0 (49.0)** | **40.0 (62.2)** |" in text
+    assert "| GCD | **50.0** (65.5) | **30.0** (49.0) | **40.0** (62.2) |" in text
     assert "trained with ImageNet labels" in text
     assert "seeds 0; protocol vectors 1" in text
 
@@ -142,6 +143,19 @@ def test_json_is_for_programs(tmp_path, result):
         "std": None,
         "seeds": 1,
         "paper": None,
+    }
+
+
+def test_csv_has_every_number_with_what_it_depends_on(tmp_path, result):
+    text = render(table_of(*filled(tmp_path, result, [40.0, 42.0])), "csv")
+    lines = list(csv.DictReader(text.splitlines()))
+    found = {line["score"]: line for line in lines if line["row"] == "GCD"}
+    expected = ["old", "new", "all", "by name: all", "placed: new", "NMI", "s per epoch"]
+    assert set(expected) <= set(found)
+    assert float(found["all"]["mean"]) == 41.0
+    assert found["all"]["seeds"] == "2"
+    assert {(line["backbone"], line["epochs"], line["protocol"]) for line in lines} == {
+        ("planted vectors", "4", "quick 1")
     }
 
 
