@@ -107,8 +107,8 @@ IMAGENET100 = "imagenet100-lt"
 OURS = (Row("BaCon-O", "bacon-o"), Row("BaCon-S", "bacon-s"))
 RECOMMENDED = Row("BaCon-S recommended (ours)", "bacon-s", "recommended")
 UNTRAINED = (
-    Row("k-means, untrained", "kmeans"),
-    Row("anchored k-means, untrained", "anchored-kmeans"),
+    Row("k-means (untrained)", "kmeans"),
+    Row("anchored k-means (untrained)", "anchored-kmeans"),
 )
 
 

@@ -45,8 +45,8 @@ def test_a_number_is_the_mean_over_seeds_with_its_sample_deviation(tmp_path, res
 
 def test_what_was_not_run_is_said(tmp_path, result):
     text = render(table_of(*filled(tmp_path, result, [40.0])), "md")
-    assert "1 of 2 cells are run. Not run: k-means, untrained, planted: seed 0." in text
-    assert "| k-means, untrained | – | – | – |" in text
+    assert "1 of 2 cells are run. Not run: k-means (untrained), planted: seed 0." in text
+    assert "| k-means (untrained) | – | – | – |" in text
 
 
 def test_a_difference_is_paired_by_seed():
