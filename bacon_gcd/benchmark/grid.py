@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bacon_gcd.benchmark.cells import Cell, CellResult, read_result
 from bacon_gcd.benchmark.experiments import EXPERIMENTS, Column, Experiment, find_experiment
 from bacon_gcd.benchmark.protocols import PLANTED, Protocol, find_protocol
 from bacon_gcd.config import UserError
+from bacon_gcd.data.datasets import load_dataset
 from bacon_gcd.system.files import append_line
 from bacon_gcd.system.text import command
 
@@ -96,19 +97,40 @@ class Request:
         return [*self.experiments, *(word for pair in pairs for word in pair)]
 
     def command_of(self, cell: Cell) -> str:
-        """The command that runs one cell of this request."""
+        """The command that runs one cell of this request: its table, row and dataset."""
         s = cell.settings
-        alone = Request(
-            self.experiments[:1],
-            self.protocol,
-            self.backbone,
-            (s.seed,),
-            self.epochs,
-            None if self.protocol == QUICK else (s.dataset,),
-            (s.method,),
-            self.split,
+        experiment, row = next(place for place in self._places(s.seed) if place[2] == cell.name)[:2]
+        alone = replace(
+            self,
+            experiments=(experiment,),
+            seeds=(s.seed,),
+            datasets=None if self.protocol == QUICK else (s.dataset,),
+            methods=(row,),
         )
         return command("bacon", "benchmark", "run", *alone.words())
+
+    def _places(self, seed: int) -> Iterator[tuple[str, str, str]]:
+        """Names of experiment, row and cell, for every place of the tables of one seed."""
+        for table in self.tables():
+            for column in table.columns:
+                for number, row in enumerate(table.rows):
+                    yield table.name, row.label, self.cell(table, number, column, seed).name
+
+
+def with_images(
+    cells: Sequence[Cell], grid: Grid, data: Path | None
+) -> tuple[list[Cell], dict[str, str]]:
+    """Cells that are finished or have their images, and why the datasets of others are left out."""
+    missing = {}
+    for name in dict.fromkeys(c.settings.dataset for c in cells if grid.is_open(c)):
+        try:
+            load_dataset(name, data)
+        except UserError as error:
+            missing[name] = str(error)
+    kept = [c for c in cells if c.settings.dataset not in missing or not grid.is_open(c)]
+    if missing and not kept:
+        raise UserError("; ".join(missing.values()))
+    return kept, missing
 
 
 def _word(value: Any) -> str:
@@ -144,6 +166,10 @@ class Grid:
         """The finished cell; None where it is not finished."""
         path = self.result_path(cell)
         return read_result(path) if path.exists() else None
+
+    def is_open(self, cell: Cell) -> bool:
+        """Whether a cell is still to be run."""
+        return not self.result_path(cell).exists()
 
     def error_path(self, cell: Cell) -> Path:
         """What a failed cell leaves."""

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from bacon_gcd.benchmark.cell_run import run_cell
-from bacon_gcd.benchmark.cells import Cell, CellResult, read_result, write_result
+from bacon_gcd.benchmark.cells import (
+    ENGINE,
+    Cell,
+    CellResult,
+    read_result,
+    trains_with_engine,
+    write_result,
+)
 from bacon_gcd.benchmark.protocols import PROTOCOLS
 from bacon_gcd.benchmark.tables import Number, check_means
 from bacon_gcd.config import UserError
@@ -27,6 +34,8 @@ def find_result(path: Path) -> Path:
     """The file of a result: itself, or the only result of a grid folder."""
     if path.is_file():
         return path
+    if not path.is_dir():
+        raise UserError(f"{path}: no such file or folder")
     found = sorted(path.glob("*.json")) or sorted(path.glob("results/*.json"))
     if len(found) != 1:
         raise UserError(f"{path}: {len(found)} results in it; name one file")
@@ -41,6 +50,8 @@ def checked_result(path: Path) -> tuple[Cell, CellResult]:
         raise UserError(f"{path}: protocol {result.protocol!r}; known are {', '.join(known)}")
     cell = Cell(known[result.protocol], result.run_settings)
     _check_protocol(path, cell)
+    if trains_with_engine(cell.settings) and result.engine != ENGINE:
+        raise UserError(f"{path}: trained with engine {result.engine}; this version has {ENGINE}")
     if cell.name != result.name:
         raise UserError(f"{path}: its settings are those of {cell.name}, not of {result.name}")
     check_means(result)
@@ -99,7 +110,8 @@ def board_rows(results: Iterable[CellResult]) -> list[BoardRow]:
 def run_key(result: CellResult) -> str:
     """The same for all seeds of one run."""
     settings = {name: value for name, value in result.settings.items() if name != "seed"}
-    return digest(result.protocol, settings, result.identity)
+    engine = result.engine if trains_with_engine(result.run_settings) else None
+    return digest(result.protocol, settings, result.identity, engine)
 
 
 def _order(row: BoardRow) -> tuple[str, str, str, float]:

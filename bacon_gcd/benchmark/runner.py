@@ -36,6 +36,8 @@ class Outcome:
     """Name -> file that says why."""
     busy: list[str] = field(default_factory=list)
     """Being run by another process."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Dataset -> why none of its cells could be run."""
 
     def count_as_run(self, before: set[str]) -> None:
         """What was not there before was run now, by whichever of our processes."""
@@ -52,6 +54,7 @@ class Outcome:
         if self.busy:
             line += f", {len(self.busy)} are being run by another process"
         lines = [line, *(f"failed: {name}, see {log}" for name, log in self.failed.items())]
+        lines += [f"not run: {reason}" for reason in self.left_out.values()]
         return "\n".join(lines)
 
 
@@ -122,7 +125,11 @@ def _renew_placed(cell: Cell, done: CellResult, grid: Grid, data: Path | None, t
     """Place the classes of a finished cell again where that is now done otherwise."""
     if done.engine == ENGINE or trains_with_engine(cell.settings):
         return
-    renewed = place_again(done, grid.run_folder(cell), data=data)
+    try:
+        renewed = place_again(done, grid.run_folder(cell), data=data)
+    except UserError as error:  # such as images that are not here; its other scores stay
+        tell(f"{cell.label}: its block placed stays not run: {error}")
+        return
     if renewed is None:
         tell(f"{cell.label}: its model is not kept here, so its block placed stays not run")
         return

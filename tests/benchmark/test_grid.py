@@ -2,10 +2,12 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,14 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bacon_gcd.benchmark import runner
-from bacon_gcd.benchmark.cells import read_result
-from bacon_gcd.benchmark.grid import Grid
+from bacon_gcd.benchmark.cells import ENGINE, read_result
+from bacon_gcd.benchmark.grid import Grid, Request
 from bacon_gcd.benchmark.runner import Clock, duration, run_grid, worker_environment
 from bacon_gcd.benchmark.status import status_of
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
-from tests.benchmark.grids import grid_in, quick_request, real_result
+from bacon_gcd.model import WEIGHTS
+from tests.benchmark.grids import grid_in, invented, keep, quick_request, real_result
 from tests.small_backbone import use_small_backbone
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,7 +196,9 @@ def test_a_cell_resumed_with_other_settings_fails_with_one_line(tmp_path):
         (["run", "table2", "--seeds", "one"], "--seeds 'one': give numbers such as 0,1,2"),
         (["table", "table2", "--format", "pdf"], "format 'pdf' is not known; choose from md"),
         (["figure", "pie"], "figure 'pie' is not known; choose from tsne"),
-        (["submit", "nothing.json"], "nothing.json: 0 results in it; name one file"),
+        (["submit", "nothing.json"], "nothing.json: no such file or folder"),
+        (["run", "table2", "--methods", " ,"], "--methods ' ,': give one name or more"),
+        (["run", "table2", "--shard", "17/16"], "--shard '17/16': give the part and their number"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_choices(words, line, tmp_path, monkeypatch):
@@ -204,14 +209,51 @@ def test_a_mistake_is_one_line_that_names_the_choices(words, line, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_data_fails_the_cell_with_the_line_that_says_what_to_do(tmp_path, monkeypatch):
+def test_missing_data_is_one_line_that_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.delenv("BACON_DATA", raising=False)
-    done = bacon(
-        *("run", "table2", "--protocol", "vectors", "--datasets", "cifar100-lt"),
-        *("--methods", "kmeans", "--grid", tmp_path),
-    )
+    words = ["run", "table2", "--protocol", "vectors", "--datasets", "cifar100-lt"]
+    done = bacon(*words, "--grid", tmp_path)
+    assert str(done.exception).startswith("cifar100-lt: no data folder; name one with --data DIR")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dataset_without_images_is_left_out_while_the_others_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("BACON_DATA", raising=False)
+    use_small_backbone(monkeypatch)
+    words = ["run", "table2", "--protocol", "vectors", "--datasets", "planted,cifar100-lt"]
+    done = bacon(*words, "--methods", "kmeans,anchored-kmeans", "--grid", tmp_path)
     assert done.exit_code == 1
-    assert "no data folder; name one with --data DIR" in done.output
+    assert "2 cells run, 0 were there already" in done.output
+    assert done.output.count("cifar100-lt: no data folder") == 1
+
+
+def test_finished_cells_need_no_images(tmp_path, monkeypatch):
+    monkeypatch.delenv("BACON_DATA", raising=False)
+    request = Request(("table2",), "vectors", datasets=("cifar100-lt",), methods=("kmeans",))
+    (cell,) = request.cells()
+    grid = Grid(tmp_path, tmp_path / "results")
+    keep(grid, invented(real_result(tmp_path / "cell"), cell, engine=ENGINE - 1))
+    done = bacon("run", *request.words(), "--grid", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "its model is not kept here, so its block placed stays not run" in done.output
+    (tmp_path / "cells" / cell.name / "model").mkdir(parents=True)
+    (tmp_path / "cells" / cell.name / "model" / WEIGHTS).touch()
+    done = bacon("run", *request.words(), "--grid", tmp_path)
+    assert "its block placed stays not run: cifar100-lt: no data folder" in done.output
+    assert "0 cells run, 1 were there already" in done.output
+
+
+def test_the_command_of_a_cell_names_its_table_and_its_row():
+    request = Request(
+        ("table2", "ablation-b"), "vectors", datasets=("cifar100-lt",), methods=("bacon-s",)
+    )
+    commands = {request.command_of(cell): cell for cell in request.cells()}
+    assert len(commands) == len(request.cells())
+    for told, cell in commands.items():
+        words = shlex.split(told)[3:]
+        methods = tuple(words[words.index("--methods") + 1].split(","))
+        again = replace(request, experiments=(words[0],), methods=methods)
+        assert [each.name for each in again.cells()] == [cell.name]
 
 
 def test_a_result_is_made_without_training_where_the_method_needs_none(tmp_path):
