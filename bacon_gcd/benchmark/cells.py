@@ -126,8 +126,10 @@ def read_result(path: Path) -> CellResult:
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     stored = read_json(path, dict[str, Any], what="a result of a benchmark")
-    if stored.get("format") != FORMAT:
-        raise UserError(f"{path}: result format {stored.get('format')} is not {FORMAT}")
+    if "format" not in stored:  # such as result.json of bacon train
+        raise UserError(f"{path}: not a result of a benchmark; bacon benchmark run writes those")
+    if stored["format"] != FORMAT:
+        raise UserError(f"{path}: result format {stored['format']} is not {FORMAT}")
     said = stored.pop("hash", None)
     found = content_hash(stored)  # of what is in the file, before any type is converted
     if found != said:

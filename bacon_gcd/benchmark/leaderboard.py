@@ -31,9 +31,12 @@ WIDE = 3.0  # standard deviations between seeds that still count as the same
 
 
 def find_result(path: Path) -> Path:
-    """The file of a result: itself, or the only result of a grid folder."""
+    """The file of a result: itself, that of a cell's folder, or the only one of a grid folder."""
     if path.is_file():
         return path
+    of_cell = path.parent.parent / "results" / f"{path.name}.json"
+    if path.is_dir() and of_cell.is_file():  # GRID/cells/NAME
+        return of_cell
     if not path.is_dir():
         raise UserError(f"{path}: no such file or folder")
     found = sorted(path.glob("*.json")) or sorted(path.glob("results/*.json"))

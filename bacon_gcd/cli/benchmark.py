@@ -266,7 +266,7 @@ def status(
 
 @benchmark_app.command()
 def submit(
-    result: Annotated[Path, typer.Argument(help="Result of a cell, a JSON file.")],
+    result: Annotated[Path, typer.Argument(help="Result of a cell: its JSON file or folder.")],
     board: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
     json: JsonFlag = False,
 ) -> None:
@@ -282,7 +282,7 @@ def submit(
 
 @benchmark_app.command()
 def verify(
-    result: Annotated[Path, typer.Argument(help="Result of a cell, a JSON file.")],
+    result: Annotated[Path, typer.Argument(help="Result of a cell: its JSON file or folder.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the cell is run again.")] = Path(
         "runs/verify"
     ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bacon_gcd.benchmark.cells import ENGINE, write_result
-from bacon_gcd.benchmark.leaderboard import checked_result, submit, verify
+from bacon_gcd.benchmark.leaderboard import checked_result, find_result, submit, verify
 from bacon_gcd.config import UserError
 from tests.benchmark.grids import invented, quick_request, real_result
 
@@ -58,6 +58,22 @@ def test_settings_that_the_protocol_has_otherwise_are_refused(tmp_path, result):
     path = write_result(tmp_path, replace(result, settings=settings))
     with pytest.raises(UserError, match="views is 8; quick 1 has 2"):
         checked_result(path)
+
+
+def test_a_run_is_named_by_its_file_its_folder_or_its_grid(tmp_path, result):
+    path = write_result(tmp_path / "results", result)
+    folder = tmp_path / "cells" / result.name
+    folder.mkdir(parents=True)
+    assert find_result(path) == find_result(folder) == find_result(tmp_path) == path
+    write_result(tmp_path / "results", replace(result, name="another"))
+    with pytest.raises(UserError, match="2 results in it; name one file"):
+        find_result(tmp_path)
+
+
+def test_a_result_of_another_command_is_refused(tmp_path):
+    (tmp_path / "result.json").write_text('{"headline": "test_kmeans"}')
+    with pytest.raises(UserError, match="not a result of a benchmark; bacon benchmark run writes"):
+        checked_result(find_result(tmp_path))
 
 
 def test_a_second_run_says_whether_a_result_holds(tmp_path, result):
