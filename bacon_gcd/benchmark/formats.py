@@ -159,7 +159,7 @@ def _parts(table: Table, against: str | None) -> Iterator[tuple[str, Grid]]:
 
 def _notes(table: Table) -> list[str]:
     missing = table.missing()
-    notes = [facts_line(table), *filter(None, [warning(table)])]
+    notes = [facts_line(table), *filter(None, [warning(table), table.experiment.note])]
     if not missing:
         return notes
     total = len(table.cells) * len(table.request.seeds)
