@@ -19,6 +19,7 @@ from bacon_gcd.benchmark.experiments import EXPERIMENTS, Column, Experiment, fin
 from bacon_gcd.benchmark.protocols import PLANTED, Protocol, find_protocol
 from bacon_gcd.config import UserError
 from bacon_gcd.data.datasets import load_dataset
+from bacon_gcd.data.longtail import SplitSettings, make_split
 from bacon_gcd.system.files import append_line
 from bacon_gcd.system.text import command
 
@@ -119,18 +120,19 @@ class Request:
 
 def with_images(
     cells: Sequence[Cell], grid: Grid, data: Path | None
-) -> tuple[list[Cell], dict[str, str]]:
-    """Cells that are finished or have their images, and why the datasets of others are left out."""
-    missing = {}
-    for name in dict.fromkeys(c.settings.dataset for c in cells if grid.is_open(c)):
+) -> tuple[list[Cell], list[str]]:
+    """Cells that are finished or whose images can be split, and why the others are left out."""
+    reasons: dict[SplitSettings, str] = {}
+    for split in dict.fromkeys(cell.settings.split for cell in cells if grid.is_open(cell)):
         try:
-            load_dataset(name, data)
+            make_split(load_dataset(split.dataset, data), split)
         except UserError as error:
-            missing[name] = str(error)
-    kept = [c for c in cells if c.settings.dataset not in missing or not grid.is_open(c)]
-    if missing and not kept:
-        raise UserError("; ".join(missing.values()))
-    return kept, missing
+            reasons[split] = str(error)
+    kept = [c for c in cells if c.settings.split not in reasons or not grid.is_open(c)]
+    unique = list(dict.fromkeys(reasons.values()))
+    if unique and not kept:
+        raise UserError("; ".join(unique))
+    return kept, unique
 
 
 def _word(value: Any) -> str:

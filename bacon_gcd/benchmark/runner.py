@@ -36,8 +36,8 @@ class Outcome:
     """Name -> file that says why."""
     busy: list[str] = field(default_factory=list)
     """Being run by another process."""
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Dataset -> why none of its cells could be run."""
+    left_out: list[str] = field(default_factory=list)
+    """Why cells were not tried: images that are not there, or too few for the split."""
 
     def count_as_run(self, before: set[str]) -> None:
         """What was not there before was run now, by whichever of our processes."""
@@ -54,7 +54,7 @@ class Outcome:
         if self.busy:
             line += f", {len(self.busy)} are being run by another process"
         lines = [line, *(f"failed: {name}, see {log}" for name, log in self.failed.items())]
-        lines += [f"not run: {reason}" for reason in self.left_out.values()]
+        lines += [f"not run: {reason}" for reason in self.left_out]
         return "\n".join(lines)
 
 

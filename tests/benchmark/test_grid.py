@@ -217,9 +217,15 @@ def test_missing_data_is_one_line_that_says_what_to_do(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_split_that_cannot_be_drawn_is_one_line(tmp_path):
+    words = ["run", "table2", "--protocol", "vectors", "--datasets", "planted", "--ratio", "500"]
+    done = bacon(*words, "--grid", tmp_path)
+    assert str(done.exception) == "ratio 500 is out of range; choose from 1 to n_max = 120"
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_dataset_without_images_is_left_out_while_the_others_run(tmp_path, monkeypatch):
     monkeypatch.delenv("BACON_DATA", raising=False)
-    use_small_backbone(monkeypatch)
     words = ["run", "table2", "--protocol", "vectors", "--datasets", "planted,cifar100-lt"]
     done = bacon(*words, "--methods", "kmeans,anchored-kmeans", "--grid", tmp_path)
     assert done.exit_code == 1
