@@ -98,24 +98,27 @@ class Request:
         return [*self.experiments, *(word for pair in pairs for word in pair)]
 
     def command_of(self, cell: Cell) -> str:
-        """The command that runs one cell of this request: its table, row and dataset."""
-        s = cell.settings
-        experiment, row = next(place for place in self._places(s.seed) if place[2] == cell.name)[:2]
-        alone = replace(
-            self,
-            experiments=(experiment,),
-            seeds=(s.seed,),
-            datasets=None if self.protocol == QUICK else (s.dataset,),
-            methods=(row,),
-        )
-        return command("bacon", "benchmark", "run", *alone.words())
+        """The command that runs one cell of this request and, where there is one, no other."""
+        fewest: Request | None = None
+        for place in self._places(cell):
+            names = [each.name for each in place.cells()]
+            if cell.name in names and (fewest is None or names == [cell.name]):
+                fewest = place
+            if names == [cell.name]:
+                break
+        return command("bacon", "benchmark", "run", *(fewest or self).words())
 
-    def _places(self, seed: int) -> Iterator[tuple[str, str, str]]:
-        """Names of experiment, row and cell, for every place of the tables of one seed."""
-        for table in self.tables():
-            for column in table.columns:
-                for number, row in enumerate(table.rows):
-                    yield table.name, row.label, self.cell(table, number, column, seed).name
+    def _places(self, cell: Cell) -> Iterator[Request]:
+        """A request for each row and column of the cell's dataset, this request's tables first."""
+        for table in dict.fromkeys((*self.experiments, *EXPERIMENTS)):
+            asked = replace(self, experiments=(table,), seeds=(cell.settings.seed,))
+            if self.protocol != QUICK:
+                asked = replace(asked, datasets=(cell.settings.dataset,))
+            found = replace(asked, methods=None).table(find_experiment(table))
+            for row in found.rows:
+                for column in found.columns if row.method == cell.settings.method else ():
+                    split = {} if self.protocol == QUICK else column.split
+                    yield replace(asked, methods=(row.label,), split=split)
 
 
 def with_images(

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -249,17 +248,17 @@ def test_finished_cells_need_no_images(tmp_path, monkeypatch):
     assert "0 cells run, 1 were there already" in done.output
 
 
-def test_the_command_of_a_cell_names_its_table_and_its_row():
-    request = Request(
-        ("table2", "ablation-b"), "vectors", datasets=("cifar100-lt",), methods=("bacon-s",)
-    )
-    commands = {request.command_of(cell): cell for cell in request.cells()}
-    assert len(commands) == len(request.cells())
-    for told, cell in commands.items():
-        words = shlex.split(told)[3:]
-        methods = tuple(words[words.index("--methods") + 1].split(","))
-        again = replace(request, experiments=(words[0],), methods=methods)
-        assert [each.name for each in again.cells()] == [cell.name]
+def test_the_command_of_a_cell_runs_it_and_no_other(tmp_path):
+    result = real_result(tmp_path / "run")
+    for experiment, row in (("ablation-b", "vanilla"), ("e1", "GCD"), ("table1", "GCD")):
+        request = Request((experiment,), "vectors", datasets=("cifar100-lt",), methods=(row,))
+        for cell in request.cells():
+            words = shlex.split(request.command_of(cell))[3:]
+            grid = tmp_path / cell.name
+            keep(Grid(grid, grid / "results"), invented(result, cell))
+            shown = json.loads(bacon("status", *words, "--grid", grid, "--json").stdout)
+            (counts,) = shown["experiments"].values()
+            assert {state: n for state, n in counts.items() if n} == {"finished": 1}
 
 
 def test_a_result_is_made_without_training_where_the_method_needs_none(tmp_path):
