@@ -92,6 +92,7 @@ class BoardRow:
     protocol: str
     headline: str
     scores: Mapping[str, Number]
+    """Of the parts that there are: a split without new classes has no `new`."""
 
 
 def board_rows(results: Iterable[CellResult]) -> list[BoardRow]:
@@ -101,13 +102,15 @@ def board_rows(results: Iterable[CellResult]) -> list[BoardRow]:
         groups.setdefault(run_key(result), []).append(result)
     rows = []
     for group in groups.values():
-        scores = {}
-        for part in PARTS:
-            values = [block[part] for r in group if (block := r.blocks[r.headline]) is not None]
-            scores[part] = Number.of([value for value in values if value is not None] or [0.0])
-        first = group[0]
+        first, found = group[0], {part: _values(group, part) for part in PARTS}
+        scores = {part: Number.of(values) for part, values in found.items() if values}
         rows.append(BoardRow(first.settings, first.protocol, first.headline, scores))
     return sorted(rows, key=_order)
+
+
+def _values(results: Sequence[CellResult], part: str) -> list[float]:
+    blocks = [block for r in results if (block := r.blocks[r.headline]) is not None]
+    return [block[part] for block in blocks if block[part] is not None]
 
 
 def run_key(result: CellResult) -> str:
@@ -138,12 +141,14 @@ def board_text(rows: Sequence[BoardRow]) -> str:
         s = row.settings
         told = [s["dataset"], row.protocol, s["backbone"], s["recipe.epochs"]]
         told += [f"{s['method']} {s['preset']}", row.headline]
-        told += [_number(row.scores[part]) for part in PARTS] + [row.scores["all"].seeds]
+        told += [_number(row.scores.get(part)) for part in PARTS] + [row.scores["all"].seeds]
         lines.append(f"| {' | '.join(str(each) for each in told)} |")
     return "\n".join(lines) + "\n"
 
 
-def _number(number: Number) -> str:
+def _number(number: Number | None) -> str:
+    if number is None:
+        return "–"
     return f"{number.mean:.1f}" + ("" if number.std is None else f" ± {number.std:.1f}")
 
 
@@ -193,5 +198,5 @@ def allowed_difference(path: Path, stated: CellResult) -> float:
     """Three standard deviations of the seeds beside the result; `ALONE` where there are none."""
     others = [read_result(other) for other in sorted(path.parent.glob("*.json"))]
     same = [other for other in others if run_key(other) == run_key(stated)]
-    values = [block["all"] for r in same if (block := r.blocks[r.headline]) is not None]
+    values = _values(same, "all")
     return WIDE * float(np.std(values, ddof=1)) if len(values) > 2 else ALONE

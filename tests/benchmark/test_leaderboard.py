@@ -25,6 +25,14 @@ def test_a_result_becomes_a_row_and_its_seeds_one_row(tmp_path, result):
     assert "| gcd adapted | test_kmeans | 42.0 ± 2.8 | 52.0 ± 2.8 | 32.0 ± 2.8 | 2 |" in page
 
 
+def test_a_part_that_a_split_has_not_is_a_dash(tmp_path, result):
+    block = dict(result.blocks["test_kmeans"]) | {"all": 40.0, "old": 40.0, "new": None}
+    blocks = result.blocks | {"test_kmeans": block}
+    submit(write_result(tmp_path, replace(result, blocks=blocks)), tmp_path / "board")
+    page = (tmp_path / "board/README.md").read_text()
+    assert "| test_kmeans | 40.0 | 40.0 | – | 1 |" in page
+
+
 def test_another_result_of_the_same_run_does_not_replace_the_first(tmp_path, result):
     (cell,) = quick_request("gcd").cells()
     board = tmp_path / "board"
