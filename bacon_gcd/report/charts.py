@@ -99,7 +99,7 @@ def lines(
             )
         _label(axis, title, x, y)
         if from_zero:
-            axis.set_ylim(bottom=0)
+            axis.set_ylim(0, 1.05 * axis.get_ylim()[1])
         if log_x:
             _few_ticks(axis)
         else:
