@@ -13,8 +13,12 @@ SIZE = {"patch": 16, "dim": 24, "depth": 2}
 
 
 def use_small_backbone(monkeypatch, name="resnet18.pypi_in1k"):
-    """The catalogue's `name` becomes a tiny ViT whose weights lie in the cache."""
-    assert "BACON_CACHE" in os.environ, "this would replace the user's own weights"
+    """The catalogue's `name` becomes a tiny ViT whose weights lie in the cache.
+
+    The cache must be one of the test's own: real weights of that name would be overwritten.
+    """
+    if "BACON_CACHE" not in os.environ:
+        raise RuntimeError("set BACON_CACHE to a folder of the test before use_small_backbone")
     config = ViTConfig(name, pretrained_grid=4, image_size=64, heads=2, **SIZE)
     entry = weights.Weights(name, "nothing", False, "none", "none", 64, vit=config)
     monkeypatch.setitem(weights.CATALOGUE, name, entry)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bacon_gcd.benchmark.cells import FORMAT, PLACED, Cell, CellResult, engine, today
+from bacon_gcd.benchmark.cells import ENGINE, FORMAT, PLACED, Cell, CellResult, today
 from bacon_gcd.benchmark.evaluation import (
     evaluate,
     placed_blocks,
@@ -19,7 +19,7 @@ from bacon_gcd.benchmark.evaluation import (
     unit_features,
 )
 from bacon_gcd.benchmark.measures import evenly, feature_measures
-from bacon_gcd.benchmark.run import facts_of, keep_model, trained_method
+from bacon_gcd.benchmark.run import Seconds, facts_of, keep_model, trained_method
 from bacon_gcd.benchmark.workbench import Workbench, prepare
 from bacon_gcd.methods.base import Method
 from bacon_gcd.methods.stored import load_state
@@ -70,7 +70,7 @@ def place_again(
     test, train = (unit_features(method, probe(bench)) for probe in (test_probe, train_probe))
     placed = placed_blocks(test, train, bench)
     blocks = result.blocks | {name: shortened(name, placed[name]) for name in PLACED}
-    content = result.content() | {"blocks": blocks, "engine": engine()}
+    content = result.content() | {"blocks": blocks, "engine": ENGINE}
     return CellResult(**content)
 
 
@@ -92,19 +92,18 @@ def _result(
     method: Method,
     bench: Workbench,
     blocks: Mapping[str, Any],
-    seconds: float,
+    seconds: Seconds,
     log: Mapping[str, list[dict[str, Any]]],
     command: str,
 ) -> CellResult:
-    facts = facts_of(method, bench, seconds=seconds)
-    epochs = max(cell.settings.recipe.epochs, 1)
+    facts = facts_of(method, bench, seconds=seconds.train)
     return CellResult(
         format=FORMAT,
         name=cell.name,
         protocol=cell.protocol.title,
         settings=cell.settings.flat(),
         identity=bench.identity(),
-        engine=engine(),
+        engine=ENGINE,
         backbone=facts["backbone"],
         task=task_facts(bench),
         headline=method.headline,
@@ -112,11 +111,21 @@ def _result(
         measures={k: _rounded(v, 4) for k, v in feature_measures(method, bench).items()},
         curve=curve(log["epoch"]),
         counts=counts(log["counts"], bench),
-        seconds={"train": round(seconds, 1), "per_epoch": round(seconds / epochs, 2)},
+        seconds=times(seconds, epochs=cell.settings.recipe.epochs),
         versions=facts["versions"],
         command=command,
         date=today(),
     )
+
+
+def times(seconds: Seconds, *, epochs: int) -> dict[str, float]:
+    """Seconds of the whole training and of an epoch, by the clock and of computing."""
+    each = max(epochs, 1)
+    return {
+        "train": round(seconds.train, 1),
+        "per_epoch": round(seconds.train / each, 2),
+        "cpu_per_epoch": round(seconds.cpu / each, 2),
+    }
 
 
 def read_logs(folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -5,17 +5,13 @@ The file holds scores, what they depend on, and a hash, so that a changed one is
 
 from __future__ import annotations
 
-import io
 import json
-import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import bacon_gcd.classes
 from bacon_gcd.benchmark.protocols import Protocol
 from bacon_gcd.benchmark.settings import RunSettings
 from bacon_gcd.config import UserError, checked_as, settings_from
@@ -23,7 +19,9 @@ from bacon_gcd.data.longtail import SplitSettings
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.files import digest, read_json, write_atomic
 
-FORMAT = 1
+FORMAT = 2
+ENGINE = 1
+"""Version of what places classes, `bacon_gcd/classes/`: raised when it places images otherwise."""
 SCORES = ("all", "old", "new", "nmi", "ari")
 PLACED = ("placed", "placed_train")
 CLASSES = "classes"  # the value of a setting that makes a method use the engine in training
@@ -41,7 +39,7 @@ class Cell:
         """Name of its files: what a person looks for, and a hash of all that decides it."""
         s = self.settings
         dataset = s.dataset.replace(":", "-").replace("/", "-")
-        key = digest(self.protocol.title, s.flat(), engine() if trains_with_engine(s) else None)
+        key = digest(self.protocol.title, s.flat(), ENGINE if trains_with_engine(s) else None)
         return f"{self.protocol.name}-{dataset}-{s.method}-{s.preset}-s{s.seed}-{key[:8]}"
 
     @property
@@ -56,32 +54,6 @@ def trains_with_engine(settings: RunSettings) -> bool:
     return CLASSES in settings.settings.values()
 
 
-@cache
-def engine() -> str:
-    """Version of what places classes: a hash of its code, without comments and documentation.
-
-    A block `placed` of another version would be shown beside numbers it does not compare with.
-    """
-    folder = Path(bacon_gcd.classes.__file__).parent
-    return digest(*(list(_code(path)) for path in sorted(folder.glob("*.py"))))
-
-
-def _code(path: Path) -> Iterator[str]:
-    """The tokens of a file; strings that stand alone on a line are its documentation."""
-    layout = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT}
-    begins = True
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
-        if token.type == tokenize.COMMENT:
-            continue
-        if token.type in layout:
-            begins = True
-        elif token.type == tokenize.STRING and begins:
-            continue
-        else:
-            begins = False
-            yield token.string
-
-
 @dataclass(frozen=True)
 class CellResult:
     """What is kept of a finished cell."""
@@ -93,7 +65,8 @@ class CellResult:
     """Of the run, under dotted names."""
     identity: dict[str, str]
     """Hashes of data, split and backbone."""
-    engine: str
+    engine: int
+    """Version of what placed the classes."""
     backbone: dict[str, Any]
     task: dict[str, Any]
     """n_classes, n_known, n_train, n_labeled, n_test, balanced_test."""
@@ -131,7 +104,7 @@ class CellResult:
     def block(self, name: str) -> Mapping[str, Any] | None:
         """Scores of a block; None where it is missing, or placed by another version."""
         wanted = self.headline if name == "headline" else name
-        if wanted in PLACED and self.engine != engine():
+        if wanted in PLACED and self.engine != ENGINE:
             return None
         return self.blocks.get(wanted)
 
@@ -153,8 +126,10 @@ def read_result(path: Path) -> CellResult:
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     stored = read_json(path, dict[str, Any], what="a result of a benchmark")
-    if stored.get("format") != FORMAT:
-        raise UserError(f"{path}: result format {stored.get('format')} is not {FORMAT}")
+    if "format" not in stored:  # such as result.json of bacon train
+        raise UserError(f"{path}: not a result of a benchmark; bacon benchmark run writes those")
+    if stored["format"] != FORMAT:
+        raise UserError(f"{path}: result format {stored['format']} is not {FORMAT}")
     said = stored.pop("hash", None)
     found = content_hash(stored)  # of what is in the file, before any type is converted
     if found != said:

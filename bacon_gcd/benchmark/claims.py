@@ -14,6 +14,7 @@ HOLDS, FAILS, NOT_TESTED = "holds", "does not hold", "not tested"
 CIFAR100 = "CIFAR-100-LT"
 FLAT = 1.5  # percent: the paper's own range over r
 CHEAP = 1.5  # times GCD's seconds per epoch that still count as a small overhead
+CPU = "cpu_per_epoch"  # seconds by the clock depend on what else the machine does
 CLOSE = 3.0  # percent between estimate and oracle; the paper has 2.6
 
 
@@ -145,11 +146,12 @@ def small_overhead(evidence: Evidence) -> Claim:
     """§4: the second branch shares the frozen trunk."""
     table, text = evidence.table("table3"), "The second branch costs little"
     rows = [table.cells[row, CIFAR100] for row in ("BaCon-S", "GCD")]
-    if not all(rows):
+    found = [[s for cell in cells if (s := cell.seconds.get(CPU))] for cells in rows]
+    if not all(found):
         return Claim(text, NOT_TESTED, "")
-    seconds = [min(cell.seconds["per_epoch"] for cell in cells) for cells in rows]
-    times = seconds[0] / max(seconds[1], 1e-9)
-    numbers = f"{seconds[0]:.1f} s per epoch against GCD's {seconds[1]:.1f}: {times:.1f} times"
+    seconds = [min(each) for each in found]
+    times = seconds[0] / seconds[1]
+    numbers = f"{seconds[0]:.1f} CPU s per epoch against GCD's {seconds[1]:.1f}: {times:.2f} times"
     return Claim(text, HOLDS if times <= CHEAP else FAILS, numbers)
 
 

@@ -122,7 +122,7 @@ def block(
     n_known, n_classes = bench.split.n_known, bench.split.n_classes
     if names is None:  # class ids of a method: the first K are the known classes themselves
         names = np.where(np.arange(n_classes) < n_known, np.arange(n_classes), -1)
-    scores = score(predicted, true, n_known=n_known, train_counts=bench.true_counts)
+    scores = score(predicted, true, n_known=n_known, train_counts=bench.group_counts)
     by_label = anchored(predicted, true, names=names, n_known=n_known).as_dict()
     by_label.pop("mapping")
     return scores.as_dict() | {"anchored": by_label}

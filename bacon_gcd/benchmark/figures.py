@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -61,17 +61,21 @@ class Source:
         return kept
 
     def trained(self, label: str) -> tuple[Method, Workbench]:
-        """The model of the first seed of a row."""
+        """The model of the first seed of a row that is kept here."""
         cells = dict(self.rows()).get(label, ())
         if not cells:
             raise UserError(f"{self.grid.results}: no finished cell of {label}, {self.column}")
-        folder = self.grid.folder / "cells" / cells[0].name
-        kept = kept_method(cells[0], folder, data=self.data)
-        if kept is None:
-            raise UserError(
-                f"{folder}: its model is not kept here; run it again: {cells[0].command}"
-            )
-        return kept
+        for cell in cells:
+            kept = kept_method(cell, self._folder(cell), data=self.data)
+            if kept is not None:
+                return kept
+        raise UserError(
+            f"{self._folder(cells[0])}: its model is not kept here; "
+            f"run it again, with another --results: {cells[0].command}"
+        )
+
+    def _folder(self, cell: CellResult) -> Path:
+        return self.grid.folder / "cells" / cell.name
 
 
 def tsne(source: Source) -> Figure:
@@ -117,7 +121,7 @@ def class_counts(source: Source) -> Figure:
         series = [Series("true", ranks, np.sort(true[part])[::-1].tolist())]
         series += [
             Series(f"epoch {epoch}", ranks, np.sort(np.array(sizes)[part])[::-1].tolist())
-            for epoch, sizes in counts["estimated"].items()
+            for epoch, sizes in sorted(counts["estimated"].items(), key=lambda each: int(each[0]))
         ]
         panels[f"{label}, {name}"] = series
     return charts.lines(panels, x="class, by size", y="training images")
@@ -141,7 +145,9 @@ def count_errors(source: Source) -> Figure:
             series.append(Series(label, epochs, means))
     if not series:
         raise UserError(f"{source.grid.results}: no finished cell estimates class counts twice")
-    return charts.lines({source.column: series}, x="epoch", y="total variation from the truth")
+    return charts.lines(
+        {source.column: series}, x="epoch", y="total variation from the truth", from_zero=True
+    )
 
 
 def by_class_size(source: Source) -> Figure:
@@ -189,19 +195,26 @@ def curves(source: Source) -> Figure:
 
 def alignment(source: Source) -> Figure:
     """Alignment and uniformity of the test features of every method, mean of the seeds."""
-    points = {
-        label: (_mean(cells, "alignment"), _mean(cells, "uniformity"))
-        for label, cells in source.rows()
-    }
     return charts.named_points(
-        points,
+        feature_points(source),
         x="alignment: mean squared distance inside a class, lower is better",
         y="uniformity, lower is better",
     )
 
 
-def _mean(cells: Sequence[CellResult], measure: str) -> float:
-    return float(np.mean([cell.measures[measure] or 0.0 for cell in cells]))
+def feature_points(source: Source) -> dict[str, tuple[float, float]]:
+    """Alignment and uniformity by name; methods on equal features are one point."""
+    names: dict[tuple[float, float], list[str]] = {}
+    for label, cells in source.rows():
+        point = _mean(cells, "alignment"), _mean(cells, "uniformity")
+        if None not in point:
+            names.setdefault(cast(tuple[float, float], point), []).append(label)
+    return {"\n".join(labels): point for point, labels in names.items()}
+
+
+def _mean(cells: Sequence[CellResult], measure: str) -> float | None:
+    values = [v for cell in cells if (v := cell.measures[measure]) is not None]
+    return float(np.mean(values)) if values else None
 
 
 def confusion(source: Source) -> Figure:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bacon_gcd.benchmark.tables import Number, Table, facts_line, warning
+from bacon_gcd.benchmark.tables import Key, Number, Table, backbone_name, facts_line, warning
 from bacon_gcd.config import choose
 from bacon_gcd.system.tables import safe_cell
 
@@ -35,6 +35,7 @@ BESIDE = {
     "ARI": (None, "ari"),
 }
 LEGEND = "Accuracy in percent, mean ± standard deviation over seeds; (paper); best of ours in bold."
+SECONDS = {"s per epoch": "per_epoch", "CPU s per epoch": "cpu_per_epoch"}
 NOT_RUN = "–"
 
 
@@ -44,6 +45,8 @@ class Text:
 
     plain: str
     bold: bool = False
+    after: str = ""
+    """Never bold: the paper's number."""
 
 
 Grid = list[list[Text]]
@@ -81,8 +84,9 @@ def main_grid(table: Table) -> Grid:
             number = table.number((row.label, column.label), score)
             paper = experiment.number(row, column).get(score)
             best = number is not None and round(number.mean, 1) == table.best(column.label, score)
-            told = number_text(number) + ("" if paper is None else f" ({paper:.1f})")
-            cells.append(Text(told, best))
+            cells.append(
+                Text(number_text(number), best, "" if paper is None else f" ({paper:.1f})")
+            )
         lines.append([Text(row.label), *cells])
     return lines
 
@@ -90,7 +94,7 @@ def main_grid(table: Table) -> Grid:
 def beside_grid(table: Table) -> Grid:
     """What the paper does not show: by name, our own placing, NMI, ARI, time."""
     experiment = table.experiment
-    lines = [[Text("method"), Text("data"), *(Text(name) for name in BESIDE), Text("s per epoch")]]
+    lines = [[Text(name) for name in ("method", "data", *BESIDE, *SECONDS)]]
     for column in experiment.columns:
         for row in experiment.rows:
             key = (row.label, column.label)
@@ -100,10 +104,15 @@ def beside_grid(table: Table) -> Grid:
                 number_text(table.number(key, score, block), 3 if score in ("nmi", "ari") else 1)
                 for block, score in BESIDE.values()
             ]
-            seconds = [cell.seconds["per_epoch"] for cell in table.cells[key]]
-            told = [row.label, column.label, *cells, f"{min(seconds):.1f}"]
-            lines.append([Text(cell) for cell in told])
+            cells += [number_text(fastest(table, key, name)) for name in SECONDS.values()]
+            lines.append([Text(cell) for cell in (row.label, column.label, *cells)])
     return lines
+
+
+def fastest(table: Table, key: Key, name: str) -> Number | None:
+    """Seconds of the seed that other work on the machine disturbed least."""
+    found = [cell.seconds[name] for cell in table.cells[key] if name in cell.seconds]
+    return Number.of([min(found)]) if found else None
 
 
 def difference_grid(table: Table, against: str) -> Grid:
@@ -150,7 +159,7 @@ def _parts(table: Table, against: str | None) -> Iterator[tuple[str, Grid]]:
 
 def _notes(table: Table) -> list[str]:
     missing = table.missing()
-    notes = [facts_line(table), *filter(None, [warning(table)])]
+    notes = [facts_line(table), *filter(None, [warning(table), table.experiment.note])]
     if not missing:
         return notes
     total = len(table.cells) * len(table.request.seeds)
@@ -169,7 +178,7 @@ def markdown(table: Table, against: str | None) -> str:
     for words, grid in _parts(table, against):
         lines += [words, ""]
         for number, line in enumerate(grid):
-            cells = [f"**{cell.plain}**" if cell.bold else cell.plain for cell in line]
+            cells = [(f"**{c.plain}**" if c.bold else c.plain) + c.after for c in line]
             lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
             if number == 0:
                 lines.append("|" + "---|" * len(line))
@@ -188,10 +197,10 @@ def latex(table: Table, against: str | None) -> str:
     for words, grid in _parts(table, against):
         lines += [f"% {words}", rf"\begin{{tabular}}{{l{'c' * (len(grid[0]) - 1)}}}", r"\toprule"]
         for number, line in enumerate(grid):
-            cells = [cell.plain.translate(SPECIAL) for cell in line]
             cells = [
-                rf"\textbf{{{told}}}" if cell.bold else told
-                for told, cell in zip(cells, line, strict=True)
+                (rf"\textbf{{{told}}}" if cell.bold else told) + cell.after
+                for cell in line
+                for told in [cell.plain.translate(SPECIAL)]
             ]
             lines.append(" & ".join(cells) + r" \\")
             if number == 0:
@@ -209,8 +218,9 @@ def page(table: Table, against: str | None) -> str:
         for number, line in enumerate(grid):
             tag = "th" if number == 0 else "td"
             told = (
-                f"<b>{html.escape(cell.plain)}</b>" if cell.bold else html.escape(cell.plain)
+                (f"<b>{plain}</b>" if cell.bold else plain) + cell.after
                 for cell in line
+                for plain in [html.escape(cell.plain)]
             )
             body.append("<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in told) + "</tr>")
         body.append("</table>")
@@ -225,7 +235,7 @@ def page(table: Table, against: str | None) -> str:
 
 
 def records(table: Table) -> list[dict[str, Any]]:
-    """One record per row, column and score."""
+    """One record per row, column and score; those that the paper has not come last of each."""
     experiment = table.experiment
     return [
         {
@@ -239,19 +249,38 @@ def records(table: Table) -> list[dict[str, Any]]:
         }
         for row in experiment.rows
         for column in experiment.columns
-        for score in experiment.scores
-        for number in [table.number((row.label, column.label), score)]
+        for score, number in _numbers(table, (row.label, column.label))
     ]
 
 
+def _numbers(table: Table, key: Key) -> Iterator[tuple[str, Number | None]]:
+    """The scores of a row and column, then what stands beside them where it was run."""
+    for score in table.experiment.scores:
+        yield score, table.number(key, score)
+    beside = {name: table.number(key, score, block) for name, (block, score) in BESIDE.items()}
+    beside |= {name: fastest(table, key, seconds) for name, seconds in SECONDS.items()}
+    yield from ((name, number) for name, number in beside.items() if number is not None)
+
+
 def as_csv(table: Table, against: str | None) -> str:
-    """One line per row, column and score."""
-    rows = records(table)
+    """One line per row, column and score, each with what the numbers depend on."""
+    rows = [record | csv_facts(table) for record in records(table)]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(rows[0])
     writer.writerows([safe_cell(value) for value in row.values()] for row in rows)
     return buffer.getvalue()
+
+
+def csv_facts(table: Table) -> dict[str, Any]:
+    """Of the line above other tables, what a table of many experiments is sorted by."""
+    request, rules = table.request, table.request.rules
+    return {
+        "experiment": table.experiment.name,
+        "backbone": backbone_name(table),
+        "epochs": rules.epochs if request.epochs is None else request.epochs,
+        "protocol": rules.title,
+    }
 
 
 def as_json(table: Table, against: str | None) -> str:

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from bacon_gcd.benchmark.cells import Cell, CellResult, read_result
 from bacon_gcd.benchmark.experiments import EXPERIMENTS, Column, Experiment, find_experiment
 from bacon_gcd.benchmark.protocols import PLANTED, Protocol, find_protocol
 from bacon_gcd.config import UserError
+from bacon_gcd.data.datasets import load_dataset
+from bacon_gcd.data.longtail import SplitSettings, make_split
 from bacon_gcd.system.files import append_line
 from bacon_gcd.system.processes import any_says, is_first, wait_for_all
 from bacon_gcd.system.text import command
@@ -97,19 +99,44 @@ class Request:
         return [*self.experiments, *(word for pair in pairs for word in pair)]
 
     def command_of(self, cell: Cell) -> str:
-        """The command that runs one cell of this request."""
-        s = cell.settings
-        alone = Request(
-            self.experiments[:1],
-            self.protocol,
-            self.backbone,
-            (s.seed,),
-            self.epochs,
-            None if self.protocol == QUICK else (s.dataset,),
-            (s.method,),
-            self.split,
-        )
-        return command("bacon", "benchmark", "run", *alone.words())
+        """The command that runs one cell of this request and, where there is one, no other."""
+        fewest: Request | None = None
+        for place in self._places(cell):
+            names = [each.name for each in place.cells()]
+            if cell.name in names and (fewest is None or names == [cell.name]):
+                fewest = place
+            if names == [cell.name]:
+                break
+        return command("bacon", "benchmark", "run", *(fewest or self).words())
+
+    def _places(self, cell: Cell) -> Iterator[Request]:
+        """A request for each row and column of the cell's dataset, this request's tables first."""
+        for table in dict.fromkeys((*self.experiments, *EXPERIMENTS)):
+            asked = replace(self, experiments=(table,), seeds=(cell.settings.seed,))
+            if self.protocol != QUICK:
+                asked = replace(asked, datasets=(cell.settings.dataset,))
+            found = replace(asked, methods=None).table(find_experiment(table))
+            for row in found.rows:
+                for column in found.columns if row.method == cell.settings.method else ():
+                    split = {} if self.protocol == QUICK else column.split
+                    yield replace(asked, methods=(row.label,), split=split)
+
+
+def with_images(
+    cells: Sequence[Cell], grid: Grid, data: Path | None
+) -> tuple[list[Cell], list[str]]:
+    """Cells that are finished or whose images can be split, and why the others are left out."""
+    reasons: dict[SplitSettings, str] = {}
+    for split in dict.fromkeys(cell.settings.split for cell in cells if grid.is_open(cell)):
+        try:
+            make_split(load_dataset(split.dataset, data), split)
+        except UserError as error:
+            reasons[split] = str(error)
+    kept = [c for c in cells if c.settings.split not in reasons or not grid.is_open(c)]
+    unique = list(dict.fromkeys(reasons.values()))
+    if unique and not kept:
+        raise UserError("; ".join(unique))
+    return kept, unique
 
 
 def _word(value: Any) -> str:
@@ -145,6 +172,10 @@ class Grid:
         """The finished cell; None where it is not finished."""
         path = self.result_path(cell)
         return read_result(path) if path.exists() else None
+
+    def is_open(self, cell: Cell) -> bool:
+        """Whether a cell is still to be run."""
+        return not self.result_path(cell).exists()
 
     def error_path(self, cell: Cell) -> Path:
         """What a failed cell leaves."""

@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 from bacon_gcd.benchmark.cell_run import run_cell
-from bacon_gcd.benchmark.cells import Cell, CellResult, read_result, write_result
+from bacon_gcd.benchmark.cells import (
+    ENGINE,
+    Cell,
+    CellResult,
+    read_result,
+    trains_with_engine,
+    write_result,
+)
 from bacon_gcd.benchmark.protocols import PROTOCOLS
 from bacon_gcd.benchmark.tables import Number, check_means
 from bacon_gcd.config import UserError
@@ -25,9 +32,14 @@ WIDE = 3.0  # standard deviations between seeds that still count as the same
 
 
 def find_result(path: Path) -> Path:
-    """The file of a result: itself, or the only result of a grid folder."""
+    """The file of a result: itself, that of a cell's folder, or the only one of a grid folder."""
     if path.is_file():
         return path
+    of_cell = path.parent.parent / "results" / f"{path.name}.json"
+    if path.is_dir() and of_cell.is_file():  # GRID/cells/NAME
+        return of_cell
+    if not path.is_dir():
+        raise UserError(f"{path}: no such file or folder")
     found = sorted(path.glob("*.json")) or sorted(path.glob("results/*.json"))
     if len(found) != 1:
         raise UserError(f"{path}: {len(found)} results in it; name one file")
@@ -42,6 +54,8 @@ def checked_result(path: Path) -> tuple[Cell, CellResult]:
         raise UserError(f"{path}: protocol {result.protocol!r}; known are {', '.join(known)}")
     cell = Cell(known[result.protocol], result.run_settings)
     _check_protocol(path, cell)
+    if trains_with_engine(cell.settings) and result.engine != ENGINE:
+        raise UserError(f"{path}: trained with engine {result.engine}; this version has {ENGINE}")
     if cell.name != result.name:
         raise UserError(f"{path}: its settings are those of {cell.name}, not of {result.name}")
     check_means(result)
@@ -79,6 +93,7 @@ class BoardRow:
     protocol: str
     headline: str
     scores: Mapping[str, Number]
+    """Of the parts that there are: a split without new classes has no `new`."""
 
 
 def board_rows(results: Iterable[CellResult]) -> list[BoardRow]:
@@ -88,19 +103,22 @@ def board_rows(results: Iterable[CellResult]) -> list[BoardRow]:
         groups.setdefault(run_key(result), []).append(result)
     rows = []
     for group in groups.values():
-        scores = {}
-        for part in PARTS:
-            values = [block[part] for r in group if (block := r.blocks[r.headline]) is not None]
-            scores[part] = Number.of([value for value in values if value is not None] or [0.0])
-        first = group[0]
+        first, found = group[0], {part: _values(group, part) for part in PARTS}
+        scores = {part: Number.of(values) for part, values in found.items() if values}
         rows.append(BoardRow(first.settings, first.protocol, first.headline, scores))
     return sorted(rows, key=_order)
+
+
+def _values(results: Sequence[CellResult], part: str) -> list[float]:
+    blocks = [block for r in results if (block := r.blocks[r.headline]) is not None]
+    return [block[part] for block in blocks if block[part] is not None]
 
 
 def run_key(result: CellResult) -> str:
     """The same for all seeds of one run."""
     settings = {name: value for name, value in result.settings.items() if name != "seed"}
-    return digest(result.protocol, settings, result.identity)
+    engine = result.engine if trains_with_engine(result.run_settings) else None
+    return digest(result.protocol, settings, result.identity, engine)
 
 
 def _order(row: BoardRow) -> tuple[str, str, str, float]:
@@ -124,12 +142,14 @@ def board_text(rows: Sequence[BoardRow]) -> str:
         s = row.settings
         told = [s["dataset"], row.protocol, s["backbone"], s["recipe.epochs"]]
         told += [f"{s['method']} {s['preset']}", row.headline]
-        told += [_number(row.scores[part]) for part in PARTS] + [row.scores["all"].seeds]
+        told += [_number(row.scores.get(part)) for part in PARTS] + [row.scores["all"].seeds]
         lines.append(f"| {' | '.join(str(each) for each in told)} |")
     return "\n".join(lines) + "\n"
 
 
-def _number(number: Number) -> str:
+def _number(number: Number | None) -> str:
+    if number is None:
+        return "–"
     return f"{number.mean:.1f}" + ("" if number.std is None else f" ± {number.std:.1f}")
 
 
@@ -181,5 +201,5 @@ def allowed_difference(path: Path, stated: CellResult) -> float:
     """Three standard deviations of the seeds beside the result; `ALONE` where there are none."""
     others = [read_result(other) for other in sorted(path.parent.glob("*.json"))]
     same = [other for other in others if run_key(other) == run_key(stated)]
-    values = [block["all"] for r in same if (block := r.blocks[r.headline]) is not None]
+    values = _values(same, "all")
     return WIDE * float(np.std(values, ddof=1)) if len(values) > 2 else ALONE

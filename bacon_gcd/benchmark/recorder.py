@@ -31,7 +31,8 @@ class RunRecorder:
     def __init__(self, folder: Path, bench: Workbench, *, save_seconds: float = 60.0) -> None:
         self.folder, self.bench, self.save_seconds = folder, bench, save_seconds
         self.last_saved = time.monotonic()
-        self.seconds = 0.0  # of training, over all resumes
+        self.seconds = self.cpu_seconds = 0.0  # of training, over all resumes
+        self.cpu_before = time.process_time()
         self.board = tensorboard_for(folder) if is_first() else None
 
     @property
@@ -43,6 +44,10 @@ class RunRecorder:
         """Append a line to the log; of several processes, the first does."""
         if is_first():
             append_line(self.log, json.dumps(facts, allow_nan=False))
+
+    def start(self) -> None:
+        """Training begins now; what was computed before is not part of its time."""
+        self.cpu_before = time.process_time()
 
     def after_refresh(self, trainer: Trainer) -> None:
         """Log how far the estimated class counts are from the truth, where there is one."""
@@ -61,6 +66,7 @@ class RunRecorder:
     def after_epoch(self, trainer: Trainer, means: Mapping[str, float], seconds: float) -> None:
         """Log the mean terms; score the test set when a point of the curve is due."""
         self.seconds += seconds
+        self.cpu_seconds += time.process_time() - self.cpu_before
         done = trainer.position.epoch
         facts: dict[str, Any] = {
             "kind": "epoch",
@@ -78,6 +84,7 @@ class RunRecorder:
         if self.board is not None:
             for name, value in means.items():
                 self.board.add_scalar(name, value, done)
+        self.cpu_before = time.process_time()
 
     def save(self, trainer: Trainer) -> None:
         """A whole checkpoint, with the length of the log it belongs to; the first process does."""
@@ -89,6 +96,7 @@ class RunRecorder:
             "settings": self.bench.settings.flat(),
             "log_bytes": self.log.stat().st_size if self.log.exists() else 0,
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
         }
         position = trainer.position
         number = checkpoint_number(position.epoch, position.step)
@@ -115,7 +123,7 @@ class RunRecorder:
         )
         refuse_changes(facts["identity"], self.bench.identity(), folder=self.folder)
         trainer.restore(tensors, facts)
-        self.seconds = facts["seconds"]
+        self.seconds, self.cpu_seconds = facts["seconds"], facts.get("cpu_seconds", 0.0)
         if is_first() and self.log.exists():
             os.truncate(self.log, min(facts["log_bytes"], self.log.stat().st_size))
         return True

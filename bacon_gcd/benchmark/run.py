@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,14 @@ from bacon_gcd.model import describe_backbone, save_model
 from bacon_gcd.system.files import write_json
 from bacon_gcd.system.locks import locked, remove_parts
 from bacon_gcd.system.processes import agreed, alone, is_first, refuse_differences
+
+
+class Seconds(NamedTuple):
+    """How long a training took, over all resumes."""
+
+    train: float
+    cpu: float
+    """Of all threads of the process: what other work on the machine hardly changes."""
 
 
 def train_run(
@@ -50,7 +58,7 @@ def _train(
     if trained is None:
         return None
     method, seconds = trained
-    result = result_of(method, bench, seconds=seconds)
+    result = result_of(method, bench, seconds=seconds.train)
     if is_first():
         with alone():
             _keep(folder, method, bench, result)
@@ -67,17 +75,18 @@ def _keep(folder: Path, method: Method, bench: Workbench, result: Mapping[str, A
 
 def trained_method(
     bench: Workbench, folder: Path, *, resume: bool, save_seconds: float
-) -> tuple[Method, float] | None:
-    """The method at its last epoch and the seconds it was trained; None if it was stopped."""
+) -> tuple[Method, Seconds] | None:
+    """The method at its last epoch and how long it was trained; None if it was stopped."""
     recorder = RunRecorder(folder, bench, save_seconds=save_seconds)
     trainer = bench.new_trainer(recorder)
     if resume:
         recorder.resume(trainer)
+    recorder.start()
     if not trainer.run():
         return None
     recorder.save(trainer)
     trainer.method.place_centroids(trainer.probe)
-    return trainer.method, recorder.seconds
+    return trainer.method, Seconds(recorder.seconds, recorder.cpu_seconds)
 
 
 def keep_model(folder: Path, method: Method, bench: Workbench, result: Mapping[str, Any]) -> None:

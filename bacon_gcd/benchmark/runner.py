@@ -17,7 +17,7 @@ from typing import IO, Any
 import torch
 
 from bacon_gcd.benchmark.cell_run import place_again, run_cell
-from bacon_gcd.benchmark.cells import Cell, CellResult, engine, trains_with_engine, write_result
+from bacon_gcd.benchmark.cells import ENGINE, Cell, CellResult, trains_with_engine, write_result
 from bacon_gcd.benchmark.grid import Grid, Request
 from bacon_gcd.benchmark.settings import start_folder
 from bacon_gcd.config import UserError, one_line
@@ -39,6 +39,8 @@ class Outcome:
     """Name -> file that says why."""
     busy: list[str] = field(default_factory=list)
     """Being run by another process."""
+    left_out: list[str] = field(default_factory=list)
+    """Why cells were not tried: images that are not there, or too few for the split."""
 
     def count_as_run(self, before: set[str]) -> None:
         """What was not there before was run now, by whichever of our processes."""
@@ -55,6 +57,7 @@ class Outcome:
         if self.busy:
             line += f", {len(self.busy)} are being run by another process"
         lines = [line, *(f"failed: {name}, see {log}" for name, log in self.failed.items())]
+        lines += [f"not run: {reason}" for reason in self.left_out]
         return "\n".join(lines)
 
 
@@ -80,7 +83,6 @@ def run_grid(
     A cell that another process took is looked at once more at the end, in case it was left.
     Processes of torchrun run each cell together. device: torch's default unless given.
     """
-    engine()  # of the code that is loaded now, before anyone changes it on disk
     outcome, clock = Outcome(), Clock(cells, grid)
     waiting = list(cells)
     at = Place(data, device)
@@ -146,9 +148,13 @@ def _run(cell: Cell, request: Request, grid: Grid, at: Place) -> CellResult:
 
 def _renew_placed(cell: Cell, done: CellResult, grid: Grid, at: Place, tell: Tell) -> None:
     """Place the classes of a finished cell again where that is now done otherwise."""
-    if done.engine == engine() or trains_with_engine(cell.settings):
+    if done.engine == ENGINE or trains_with_engine(cell.settings):
         return
-    renewed = place_again(done, grid.run_folder(cell), data=at.data, device=at.device)
+    try:
+        renewed = place_again(done, grid.run_folder(cell), data=at.data, device=at.device)
+    except UserError as error:  # such as images that are not here; its other scores stay
+        tell(f"{cell.label}: its block placed stays not run: {error}")
+        return
     if renewed is None:
         tell(f"{cell.label}: its model is not kept here, so its block placed stays not run")
         return

@@ -186,15 +186,18 @@ def check_means(cell: CellResult) -> None:
             )
 
 
+def backbone_name(table: Table) -> str:
+    """What the vectors or tokens come from."""
+    return "planted vectors" if table.request.protocol == "quick" else table.request.backbone
+
+
 def facts_line(table: Table) -> str:
     """What a reader must know of the numbers, in one line."""
     r, rules = table.request, table.request.rules
     epochs = rules.epochs if r.epochs is None else r.epochs
-    what = (
-        "planted vectors"
-        if r.protocol == "quick"
-        else f"{r.backbone} (trained on {find(r.backbone).trained_on})"
-    )
+    what = backbone_name(table)
+    if what == r.backbone:
+        what += f" (trained on {find(r.backbone).trained_on})"
     seeds = ", ".join(map(str, r.seeds))
     return (
         f"Backbone {what}; {epochs} epochs, last one scored; tuned {rules.tuned}; {rules.views} "

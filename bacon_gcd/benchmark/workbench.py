@@ -19,9 +19,9 @@ from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
 from bacon_gcd.benchmark.settings import FRESH, RunSettings
 from bacon_gcd.data import planted
-from bacon_gcd.data.datasets import load_dataset
+from bacon_gcd.data.datasets import find_dataset, load_dataset
 from bacon_gcd.data.images import ImageTable
-from bacon_gcd.data.longtail import Split, make_split
+from bacon_gcd.data.longtail import Split, SplitSettings, class_rows, make_split, plan_counts
 from bacon_gcd.data.views import ViewSettings, strong_settings
 from bacon_gcd.methods import METHODS, settings_for
 from bacon_gcd.model import novel_names
@@ -65,6 +65,21 @@ class Workbench:
     def true_counts(self) -> IntArray:
         """(C,) true class sizes in training."""
         return np.bincount(self.true_train, minlength=self.split.n_classes)
+
+    @cached_property
+    def group_counts(self) -> IntArray:
+        """(C,) class sizes that part many, median and few: true ones, or of the long tail.
+
+        A balanced split has the classes of its long-tailed counterpart in the same groups, or
+        there would be nothing to compare. BaCon Table 1.
+        """
+        asked = self.settings.split
+        if asked.profile != "balanced" or find_dataset(self.settings.dataset) is None:
+            return self.true_counts
+        tailed = SplitSettings(dataset=self.settings.dataset, seed=asked.seed)
+        sizes = [len(rows) for rows in class_rows(self.table).values()]
+        totals = plan_counts(tailed, sizes).totals
+        return np.array([totals[c] for c in self.split.class_order])
 
     @cached_property
     def class_names(self) -> list[str]:

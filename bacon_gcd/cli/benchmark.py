@@ -70,8 +70,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     return seeds
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
+    names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    if text is not None and not names:
+        raise UserError(f"{option} {text!r}: give one name or more, with commas between them")
+    return names or None
 
 
 def _grid(folder: Path, results: Path | None) -> Grid:
@@ -98,8 +101,8 @@ def _request(options: Mapping[str, Any], *experiments: str) -> Request:
         backbone=options["backbone"],
         seeds=_numbers(options["seeds"]),
         epochs=options["epochs"],
-        datasets=(own,) if own else _names(options["datasets"]),
-        methods=_names(options["methods"]),
+        datasets=(own,) if own else _names("--datasets", options["datasets"]),
+        methods=_names("--methods", options["methods"]),
         split={name: value for name, value in split.items() if value is not None},
     )
     request.tables()
@@ -169,13 +172,13 @@ def run(
 
     Example: bacon benchmark run table2 --protocol vectors --seeds 0,1,2 --datasets cifar100-lt
     """
-    from bacon_gcd.benchmark.grid import sharded
+    from bacon_gcd.benchmark.grid import sharded, with_images
     from bacon_gcd.benchmark.runner import run_grid, run_jobs
 
     where = chosen_device(device) if jobs == 1 else device_of_one("--jobs", device)
     request = _request(context.params)
     folders = _grid(grid, results)
-    cells = sharded(request.cells(), shard)
+    cells, left_out = with_images(sharded(request.cells(), shard), folders, data)
     before = {cell.name for cell in cells if folders.result_path(cell).exists()}
     tell_device(where)
     if jobs > 1:
@@ -185,8 +188,9 @@ def run(
         run_jobs(words, jobs=jobs, tell=tell)
     outcome = run_grid(request, cells, folders, data=data, tell=tell, device=where)
     outcome.count_as_run(before)
+    outcome.left_out = left_out
     show(outcome.as_dict(), as_json=json, text=outcome.text())
-    if outcome.failed:
+    if outcome.failed or left_out:
         raise typer.Exit(1)
 
 
@@ -269,7 +273,7 @@ def status(
 
 @benchmark_app.command()
 def submit(
-    result: Annotated[Path, typer.Argument(help="Result of a cell, a JSON file.")],
+    result: Annotated[Path, typer.Argument(help="Result of a cell: its JSON file or folder.")],
     board: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
     json: JsonFlag = False,
 ) -> None:
@@ -285,7 +289,7 @@ def submit(
 
 @benchmark_app.command()
 def verify(
-    result: Annotated[Path, typer.Argument(help="Result of a cell, a JSON file.")],
+    result: Annotated[Path, typer.Argument(help="Result of a cell: its JSON file or folder.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the cell is run again.")] = Path(
         "runs/verify"
     ),

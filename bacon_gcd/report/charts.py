@@ -73,8 +73,23 @@ def style_of(number: int) -> dict[str, Any]:
     }
 
 
-def lines(panels: Mapping[str, Sequence[Series]], *, x: str, y: str, log_x: bool = False) -> Figure:
-    """Panels of lines that share one legend to the right."""
+def lines(
+    panels: Mapping[str, Sequence[Series]],
+    *,
+    x: str,
+    y: str,
+    log_x: bool = False,
+    from_zero: bool = False,
+) -> Figure:
+    """Panels of lines that share one legend to the right.
+
+    Args:
+        panels: title -> lines.
+        x: what goes to the right.
+        y: what goes up.
+        log_x: a logarithmic scale to the right.
+        from_zero: the scale upwards begins at 0, so that small changes look small.
+    """
     figure, axes = new_figure(len(panels))
     names = list(dict.fromkeys(each.label for series in panels.values() for each in series))
     for axis, (title, series) in zip(axes, panels.items(), strict=True):
@@ -83,6 +98,8 @@ def lines(panels: Mapping[str, Sequence[Series]], *, x: str, y: str, log_x: bool
                 each.x, each.y, label=each.label, markersize=4, **style_of(names.index(each.label))
             )
         _label(axis, title, x, y)
+        if from_zero:
+            axis.set_ylim(0, 1.05 * axis.get_ylim()[1])
         if log_x:
             _few_ticks(axis)
         else:

@@ -3,10 +3,13 @@
 import pytest
 
 from bacon_gcd.benchmark.experiments import EXPERIMENTS, contradictions, find_experiment
-from bacon_gcd.benchmark.grid import Request, sharded
+from bacon_gcd.benchmark.formats import render
+from bacon_gcd.benchmark.grid import Grid, Request, sharded
 from bacon_gcd.benchmark.protocols import PROTOCOLS
+from bacon_gcd.benchmark.tables import make_table
 from bacon_gcd.config import UserError
 from bacon_gcd.methods import METHODS
+from bacon_gcd.methods.base import Task
 
 
 def cell_name(experiment, row, column, **request):
@@ -113,3 +116,17 @@ def test_a_folder_of_ones_own_becomes_a_column():
 def test_a_name_that_is_not_known_is_one_line_with_the_choices(change, line):
     with pytest.raises(UserError, match=line):
         Request(**{"experiments": ("table2",)} | change).cells()
+
+
+def test_the_note_on_intervals_is_true_and_stands_above_the_table(tmp_path):
+    task = Task(
+        n_classes=2,
+        n_known=1,
+        labeled_counts=(1,),
+        n_images=2,
+        n_epochs=PROTOCOLS["vectors"].epochs,
+    )
+    assert [task.scaled(r) for r in (1, 5, 10, 25, 50)] == [1, 1, 2, 4, 8]
+    request = Request(("ablation-d",), "vectors")
+    table = make_table(request.tables()[0], request, Grid(tmp_path, tmp_path / "results"))
+    assert "in 30 epochs r = 1 and r = 5 both estimate before every epoch" in render(table, "md")

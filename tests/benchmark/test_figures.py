@@ -1,11 +1,13 @@
 """Figures from finished cells."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from bacon_gcd.benchmark.experiments import find_experiment
-from bacon_gcd.benchmark.figures import FIGURES, Source, draw
+from bacon_gcd.benchmark.figures import FIGURES, Source, draw, feature_points
 from bacon_gcd.benchmark.measures import alignment, uniformity
 from bacon_gcd.benchmark.runner import run_grid
 from bacon_gcd.benchmark.tables import make_table
@@ -17,7 +19,7 @@ from tests.benchmark.grids import grid_in, quick_request
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     grid = grid_in(tmp_path_factory.mktemp("figures"))
-    request = quick_request("bacon-s", "kmeans")
+    request = quick_request("bacon-s", "kmeans", "anchored-kmeans")
     cells = [cell for cell in request.cells() if cell.settings.preset != "recommended"]
     outcome = run_grid(request, cells, grid, data=None, tell=lambda line: None)
     assert not outcome.failed
@@ -70,3 +72,41 @@ def test_uniformity_is_lower_for_spread_features():
     together = torch.nn.functional.normalize(torch.eye(6) + 5, dim=1)
     assert uniformity(spread) == pytest.approx(-4.0)  # all pairs at squared distance 2
     assert uniformity(spread) < uniformity(together)
+
+
+def with_cells(source, label, *cells):
+    """The same with other cells of a row."""
+    kept = dict(source.table.cells) | {(label, "planted"): cells}
+    return replace(source, table=replace(source.table, cells=kept))
+
+
+def test_estimates_of_class_counts_are_drawn_in_the_order_of_epochs(source):
+    (cell,) = source.table.cells["BaCon-S", "planted"]
+    sizes = cell.counts["true"]
+    stored = cell.counts | {"estimated": {"0": sizes, "14": sizes, "8": sizes}}
+    figure = FIGURES["counts"](with_cells(source, "BaCon-S", replace(cell, counts=stored)))
+    (legend,) = figure.legends
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown == ["true", "epoch 0", "epoch 8", "epoch 14"]
+
+
+def test_errors_of_class_counts_are_drawn_from_zero(source):
+    (axis,) = FIGURES["count-errors"](source).axes
+    assert axis.get_ylim()[0] == 0
+
+
+def test_methods_on_the_same_features_are_one_point(source):
+    assert list(feature_points(source)) == [
+        "BaCon-S",
+        "k-means (untrained)\nanchored k-means (untrained)",
+    ]
+
+
+def test_the_model_of_another_seed_is_taken_where_the_first_is_not_kept(source):
+    label = "k-means (untrained)"
+    (kept,) = source.table.cells[label, "planted"]
+    gone = replace(kept, name="a cell without a folder")
+    method, _ = with_cells(source, label, gone, kept).trained(label)
+    assert method.headline == "test_kmeans"
+    with pytest.raises(UserError, match="its model is not kept here"):
+        with_cells(source, label, gone).trained(label)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bacon_gcd.benchmark import runner
-from bacon_gcd.benchmark.cells import read_result
-from bacon_gcd.benchmark.grid import Grid
+from bacon_gcd.benchmark.cells import ENGINE, read_result
+from bacon_gcd.benchmark.grid import Grid, Request
 from bacon_gcd.benchmark.runner import Clock, duration, run_grid, worker_environment
 from bacon_gcd.benchmark.status import status_of
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
-from tests.benchmark.grids import grid_in, quick_request, real_result
+from bacon_gcd.model import WEIGHTS
+from tests.benchmark.grids import grid_in, invented, keep, quick_request, real_result
 from tests.small_backbone import use_small_backbone
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,11 +145,11 @@ def test_classes_are_placed_again_when_the_engine_has_changed(tmp_path, monkeypa
     (cell,) = request.cells()
     first = grid.result(cell)
     for module in ("runner", "cell_run", "cells"):
-        monkeypatch.setattr(f"bacon_gcd.benchmark.{module}.engine", lambda: "a newer version")
+        monkeypatch.setattr(f"bacon_gcd.benchmark.{module}.ENGINE", first.engine + 1)
     outcome, _ = run(request, grid)
     assert not outcome.finished
     renewed = grid.result(cell)
-    assert renewed.engine == "a newer version"
+    assert renewed.engine == first.engine + 1
     assert renewed.blocks == first.blocks  # the code is the same, so the numbers are
 
 
@@ -193,7 +195,9 @@ def test_a_cell_resumed_with_other_settings_fails_with_one_line(tmp_path):
         (["run", "table2", "--seeds", "one"], "--seeds 'one': give numbers such as 0,1,2"),
         (["table", "table2", "--format", "pdf"], "format 'pdf' is not known; choose from md"),
         (["figure", "pie"], "figure 'pie' is not known; choose from tsne"),
-        (["submit", "nothing.json"], "nothing.json: 0 results in it; name one file"),
+        (["submit", "nothing.json"], "nothing.json: no such file or folder"),
+        (["run", "table2", "--methods", " ,"], "--methods ' ,': give one name or more"),
+        (["run", "table2", "--shard", "17/16"], "--shard '17/16': give the part and their number"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_choices(words, line, tmp_path, monkeypatch):
@@ -204,14 +208,57 @@ def test_a_mistake_is_one_line_that_names_the_choices(words, line, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_data_fails_the_cell_with_the_line_that_says_what_to_do(tmp_path, monkeypatch):
+def test_missing_data_is_one_line_that_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.delenv("BACON_DATA", raising=False)
-    done = bacon(
-        *("run", "table2", "--protocol", "vectors", "--datasets", "cifar100-lt"),
-        *("--methods", "kmeans", "--grid", tmp_path),
-    )
+    words = ["run", "table2", "--protocol", "vectors", "--datasets", "cifar100-lt"]
+    done = bacon(*words, "--grid", tmp_path)
+    assert str(done.exception).startswith("cifar100-lt: no data folder; name one with --data DIR")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_split_that_cannot_be_drawn_is_one_line(tmp_path):
+    words = ["run", "table2", "--protocol", "vectors", "--datasets", "planted", "--ratio", "500"]
+    done = bacon(*words, "--grid", tmp_path)
+    assert str(done.exception) == "ratio 500 is out of range; choose from 1 to n_max = 120"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dataset_without_images_is_left_out_while_the_others_run(tmp_path, monkeypatch):
+    monkeypatch.delenv("BACON_DATA", raising=False)
+    words = ["run", "table2", "--protocol", "vectors", "--datasets", "planted,cifar100-lt"]
+    done = bacon(*words, "--methods", "kmeans,anchored-kmeans", "--grid", tmp_path)
     assert done.exit_code == 1
-    assert "no data folder; name one with --data DIR" in done.output
+    assert "2 cells run, 0 were there already" in done.output
+    assert done.output.count("cifar100-lt: no data folder") == 1
+
+
+def test_finished_cells_need_no_images(tmp_path, monkeypatch):
+    monkeypatch.delenv("BACON_DATA", raising=False)
+    request = Request(("table2",), "vectors", datasets=("cifar100-lt",), methods=("kmeans",))
+    (cell,) = request.cells()
+    grid = Grid(tmp_path, tmp_path / "results")
+    keep(grid, invented(real_result(tmp_path / "cell"), cell, engine=ENGINE - 1))
+    done = bacon("run", *request.words(), "--grid", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "its model is not kept here, so its block placed stays not run" in done.output
+    (tmp_path / "cells" / cell.name / "model").mkdir(parents=True)
+    (tmp_path / "cells" / cell.name / "model" / WEIGHTS).touch()
+    done = bacon("run", *request.words(), "--grid", tmp_path)
+    assert "its block placed stays not run: cifar100-lt: no data folder" in done.output
+    assert "0 cells run, 1 were there already" in done.output
+
+
+def test_the_command_of_a_cell_runs_it_and_no_other(tmp_path):
+    result = real_result(tmp_path / "run")
+    for experiment, row in (("ablation-b", "vanilla"), ("e1", "GCD"), ("table1", "GCD")):
+        request = Request((experiment,), "vectors", datasets=("cifar100-lt",), methods=(row,))
+        for cell in request.cells():
+            words = shlex.split(request.command_of(cell))[3:]
+            grid = tmp_path / cell.name
+            keep(Grid(grid, grid / "results"), invented(result, cell))
+            shown = json.loads(bacon("status", *words, "--grid", grid, "--json").stdout)
+            (counts,) = shown["experiments"].values()
+            assert {state: n for state, n in counts.items() if n} == {"finished": 1}
 
 
 def test_a_result_is_made_without_training_where_the_method_needs_none(tmp_path):

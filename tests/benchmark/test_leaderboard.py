@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from bacon_gcd.benchmark.cells import write_result
-from bacon_gcd.benchmark.leaderboard import checked_result, submit, verify
+from bacon_gcd.benchmark.cells import ENGINE, write_result
+from bacon_gcd.benchmark.leaderboard import checked_result, find_result, submit, verify
 from bacon_gcd.config import UserError
 from tests.benchmark.grids import invented, quick_request, real_result
 
@@ -23,6 +23,14 @@ def test_a_result_becomes_a_row_and_its_seeds_one_row(tmp_path, result):
     assert told["rows"] == 1
     page = (tmp_path / "board/README.md").read_text()
     assert "| gcd adapted | test_kmeans | 42.0 ± 2.8 | 52.0 ± 2.8 | 32.0 ± 2.8 | 2 |" in page
+
+
+def test_a_part_that_a_split_has_not_is_a_dash(tmp_path, result):
+    block = dict(result.blocks["test_kmeans"]) | {"all": 40.0, "old": 40.0, "new": None}
+    blocks = result.blocks | {"test_kmeans": block}
+    submit(write_result(tmp_path, replace(result, blocks=blocks)), tmp_path / "board")
+    page = (tmp_path / "board/README.md").read_text()
+    assert "| test_kmeans | 40.0 | 40.0 | – | 1 |" in page
 
 
 def test_another_result_of_the_same_run_does_not_replace_the_first(tmp_path, result):
@@ -46,11 +54,34 @@ def test_a_result_that_is_not_what_it_says_is_refused(tmp_path, result, changes,
         checked_result(path)
 
 
+def test_a_result_trained_with_another_engine_is_refused(tmp_path, result):
+    cell = next(c for c in quick_request("bacon-s").cells() if "classes" in str(c.settings))
+    path = write_result(tmp_path, invented(result, cell, engine=ENGINE + 1))
+    with pytest.raises(UserError, match=f"trained with engine {ENGINE + 1}; this version has"):
+        checked_result(path)
+
+
 def test_settings_that_the_protocol_has_otherwise_are_refused(tmp_path, result):
     settings = result.settings | {"views": "8"}
     path = write_result(tmp_path, replace(result, settings=settings))
     with pytest.raises(UserError, match="views is 8; quick 1 has 2"):
         checked_result(path)
+
+
+def test_a_run_is_named_by_its_file_its_folder_or_its_grid(tmp_path, result):
+    path = write_result(tmp_path / "results", result)
+    folder = tmp_path / "cells" / result.name
+    folder.mkdir(parents=True)
+    assert find_result(path) == find_result(folder) == find_result(tmp_path) == path
+    write_result(tmp_path / "results", replace(result, name="another"))
+    with pytest.raises(UserError, match="2 results in it; name one file"):
+        find_result(tmp_path)
+
+
+def test_a_result_of_another_command_is_refused(tmp_path):
+    (tmp_path / "result.json").write_text('{"headline": "test_kmeans"}')
+    with pytest.raises(UserError, match="not a result of a benchmark; bacon benchmark run writes"):
+        checked_result(find_result(tmp_path))
 
 
 def test_a_second_run_says_whether_a_result_holds(tmp_path, result):

@@ -1,5 +1,6 @@
 """Tables from finished cells: means, refusals, formats."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -44,8 +45,8 @@ def test_a_number_is_the_mean_over_seeds_with_its_sample_deviation(tmp_path, res
 
 def test_what_was_not_run_is_said(tmp_path, result):
     text = render(table_of(*filled(tmp_path, result, [40.0])), "md")
-    assert "1 of 2 cells are run. Not run: k-means, untrained, planted: seed 0." in text
-    assert "| k-means, untrained | – | – | – |" in text
+    assert "1 of 2 cells are run. Not run: k-means (untrained), planted: seed 0." in text
+    assert "| k-means (untrained) | – | – | – |" in text
 
 
 def test_a_difference_is_paired_by_seed():
@@ -98,20 +99,16 @@ def test_a_damaged_result_names_the_file(tmp_path, result):
 def test_a_block_placed_by_another_version_is_shown_as_not_run(tmp_path, result, monkeypatch):
     grid, request = filled(tmp_path, result, [40.0])
     assert table_of(grid, request).number(KEY, "all", "placed") is not None
-    monkeypatch.setattr(cells_module, "engine", lambda: "another version")
+    monkeypatch.setattr(cells_module, "ENGINE", result.engine + 1)
     table = table_of(grid, request)
     assert table.number(KEY, "all", "placed") is None
     assert table.number(KEY, "all").mean == 40.0
 
 
-def test_the_version_of_the_engine_is_of_its_code_and_not_of_its_comments(tmp_path):
-    path = tmp_path / "module.py"
-    path.write_text('"""What it is."""\n\n\ndef f(x):\n    """Half."""\n    return x / 2  # why\n')
-    first = list(cells_module._code(path))
-    path.write_text('"""Other words."""\ndef f(x):\n    return x / 2\n')
-    assert list(cells_module._code(path)) == first
-    path.write_text("def f(x):\n    return x / 3\n")
-    assert list(cells_module._code(path)) != first
+def test_a_result_of_an_earlier_format_is_refused_with_both_numbers(tmp_path, result):
+    path = write_result(tmp_path, replace(result, format=1))
+    with pytest.raises(UserError, match="result format 1 is not 2"):
+        read_result(path)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -130,7 +127,7 @@ def test_the_paper_stands_beside_ours(tmp_path, result):
     (cell,) = request.cells()
     keep(grid, invented(result, cell, all=40.0))
     text = render(table_of(grid, request), "md")
-    assert "| GCD | **50.0 (65.5)** | **30.0 (49.0)** | **40.0 (62.2)** |" in text
+    assert "| GCD | **50.0** (65.5) | **30.0** (49.0) | **40.0** (62.2) |" in text
     assert "trained with ImageNet labels" in text
     assert "seeds 0; protocol vectors 1" in text
 
@@ -146,6 +143,19 @@ def test_json_is_for_programs(tmp_path, result):
         "std": None,
         "seeds": 1,
         "paper": None,
+    }
+
+
+def test_csv_has_every_number_with_what_it_depends_on(tmp_path, result):
+    text = render(table_of(*filled(tmp_path, result, [40.0, 42.0])), "csv")
+    lines = list(csv.DictReader(text.splitlines()))
+    found = {line["score"]: line for line in lines if line["row"] == "GCD"}
+    expected = ["old", "new", "all", "by name: all", "placed: new", "NMI", "s per epoch"]
+    assert set(expected) <= set(found)
+    assert float(found["all"]["mean"]) == 41.0
+    assert found["all"]["seeds"] == "2"
+    assert {(line["backbone"], line["epochs"], line["protocol"]) for line in lines} == {
+        ("planted vectors", "4", "quick 1")
     }
 
 

@@ -49,6 +49,7 @@ def bench_of(problem):
         true_train=problem.true,
         true_test=problem.true_test,
         true_counts=problem.counts,
+        group_counts=problem.counts,
     )
 
 
@@ -87,6 +88,7 @@ def test_joint_clusters_follow_the_labels_where_test_images_alone_cannot_tell():
         labels=labels,
         true_test=true_test,
         true_counts=np.array([40, 40, 40]),
+        group_counts=np.array([40, 40, 40]),
     )
     test, train = torch.tensor(test).float(), torch.tensor(train).float()
     assert joint_block(test, train, bench, restarts=3)["all"] == 100
