@@ -32,7 +32,7 @@ TARGETS = {
     "bacon_gcd/pseudo_labels.py": ["tests/test_pseudo_labels.py"],
     "bacon_gcd/distribution.py": ["tests/test_distribution.py"],
     "bacon_gcd/metrics.py": ["tests/test_metrics.py"],
-    "bacon_gcd/cluster.py": ["tests/test_cluster.py"],
+    "bacon_gcd/cluster.py": ["tests/test_cluster_limits.py", "tests/test_cluster.py"],
     **{
         str(path): ["tests/classes"]
         for path in sorted(Path("bacon_gcd/classes").glob("*.py"))
@@ -174,6 +174,7 @@ def noticed(change: Change, source: str, tests: list[str]) -> bool:
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     signal.setitimer(signal.ITIMER_PROF, TIMEOUT)
+    signal.alarm(20 * TIMEOUT)  # one that waits for ever computes nothing
     os._exit(run_tests(tests))
 
 
@@ -187,6 +188,7 @@ def run_tests(tests: list[str]) -> int:
 
 def load_libraries() -> None:
     """Import what the tests need, except the package itself."""
+    os.environ["OMP_THREAD_LIMIT"] = "1"  # a fork would wait for threads that it does not have
     import hypothesis
     import matplotlib  # noqa: F401
     import msgspec  # noqa: F401
