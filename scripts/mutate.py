@@ -40,7 +40,7 @@ TARGETS = {
     },
 }
 LEAST = 90  # percent that must be noticed
-TIMEOUT = 120  # seconds of computing, whatever else runs; a change that never ends is noticed, too
+TIMEOUT = 30  # seconds of computing, whatever else runs; a change that never ends is noticed, too
 
 FLIPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
