@@ -26,11 +26,11 @@ def unlabeled(n_rows):
     return torch.full((n_rows,), -1)
 
 
-def one_cluster(mean, *, tolerance=1e-4, most=None):
-    """Anchored rounds from 0 over two rows with this mean: the first round moves by the mean."""
-    rows = column(mean - 1, mean + 1)
-    options = {"labels": unlabeled(2), "n_init": 1, "seed": 0, "start": column(0.0)}
-    return kmeans(rows, 1, **options, tolerance=tolerance, max_iterations=most).n_iterations
+def one_cluster(shift, **limits):
+    """Anchored rounds of one cluster that starts so far from the mean of its two rows."""
+    rows = column(4 + shift, 6 + shift)
+    options = {"labels": unlabeled(2), "n_init": 1, "seed": 0, "start": column(5.0)}
+    return kmeans(rows, 1, **options, **limits).n_iterations
 
 
 # Ids and matching
@@ -121,6 +121,12 @@ def test_one_cluster_fills_two_empty_ones():
     assert pair.labels.tolist() == [0, 1]
 
 
+def test_a_lone_row_stays_though_it_is_the_farthest():
+    rows, start = column(0.0, 0.1, 50.0), column(0.0, 40.0, 1000.0)
+    found = kmeans(rows, 3, n_init=1, seed=0, start=start, max_iterations=0)
+    assert found.labels.tolist() == [0, 2, 1]
+
+
 def test_only_an_unlabeled_row_fills_an_empty_cluster():
     rows, labels = column(0.0, 100.0, 0.1, 0.5, 0.2), torch.tensor([0, 0, -1, -1, -1])
     start = column(0.0, 1000.0)
@@ -147,11 +153,14 @@ def test_rows_at_no_distance_are_not_drawn_not_even_by_the_smallest_or_largest_n
 
 
 def test_an_added_centroid_is_one_draw_by_squared_distance():
-    rows, among = column(0.0, 1.0, 2.0, 3.0), torch.tensor([True, True, True, False])
-    for seed in range(12):
+    rows, among = column(0.0, 1.0, 3.0, 9.0), torch.tensor([True, True, True, False])
+    drawn = set()
+    for seed in range(40):
         found = add_centroids(rows, column(0.0), 2, among=among, seed=seed)
-        row = 1 if np.random.default_rng(seed).random() * 5 < 1 else 2  # squares 0, 1, 4
-        assert found.tolist() == [[0.0], [row]]
+        near = np.random.default_rng(seed).random() * 10 < 1  # squares 0, 1, 9
+        assert found.tolist() == [[0.0], [1.0 if near else 3.0]]
+        drawn.add(near)
+    assert drawn == {True, False}
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.01])
@@ -186,6 +195,13 @@ def test_the_first_class_alone_is_a_basis_for_an_estimate():
     found = estimate_n_classes(column(0.0, 0.1, 5.0, 5.1), labels, low=1, high=2, seed=0)
     assert found.accuracies == {1: 100.0, 2: 100.0}
     assert found.n_classes == 1
+
+
+def test_accuracies_are_in_percent_of_the_labeled_rows():
+    rows, labels = column(0.0, 0.1, 0.2, 9.0), np.array([0, 0, 1, -1])
+    assert estimate_n_classes(rows, labels, low=1, high=1, seed=0).accuracies[1] == pytest.approx(
+        200 / 3
+    )
 
 
 def test_an_estimate_runs_kmeans_once_per_candidate_unless_told_otherwise():
