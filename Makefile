@@ -21,13 +21,15 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report= --cov-fail-under 92
 
-# The same promises, tried for an hour: make soak SECONDS=600 for a shorter one.
+# The same promises, tried for an hour: make soak SECONDS=600 for a shorter one, WORKERS=1 beside
+# other work. What each test may take of the hour: tests/soaking.py.
 SECONDS ?= 3600
+WORKERS ?= 2
 SOAKED := tests/reliability tests/cli/test_damaged_runs.py tests/review/test_many_clients.py
 soak: setup
 	rm -f soak.jsonl
 	BACON_SOAK=$(SECONDS) BACON_SOAK_RESULTS=$(CURDIR)/soak.jsonl \
-		$(BIN)/python -m pytest -n 2 --dist load --timeout $(SECONDS) $(SOAKED)
+		$(BIN)/python -m pytest -n $(WORKERS) --dist load --timeout $(SECONDS) $(SOAKED)
 	$(BIN)/python -m tests.soaking soak.jsonl
 
 lint: setup

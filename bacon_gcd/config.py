@@ -12,6 +12,7 @@ import msgspec
 import tomli_w
 
 Settings = TypeVar("Settings")
+MAX_SEED = 2**32 - 1  # what numpy, torch and scikit-learn all take
 
 
 class UserError(ValueError):
@@ -19,6 +20,12 @@ class UserError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.splitlines()))  # names and values may hold line ends
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Refuse a seed that is not a whole number from 0 to MAX_SEED."""
+    if type(value) is not int or not 0 <= value <= MAX_SEED:
+        raise UserError(f"{name} {value!r}: give a whole number from 0 to {MAX_SEED}")
 
 
 def choose(what: str, value: str, choices: Iterable[str]) -> str:

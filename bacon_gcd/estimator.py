@@ -19,7 +19,7 @@ from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource, build
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import MIRRORED, load_backbone
-from bacon_gcd.config import UserError, choose
+from bacon_gcd.config import UserError, check_seed, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.labels import encode, is_unlabeled
 from bacon_gcd.data.views import ViewSettings
@@ -210,6 +210,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         """The random state as a seed; an integer is its own."""
         given = self.random_state
         if isinstance(given, int | np.integer):
+            check_seed("random_state", int(given))
             return int(given)
         return int(check_random_state(given).randint(2**31))
 

@@ -1,20 +1,24 @@
 """Change one operator, constant or detach at a time, and see whether the tests notice.
 
     python scripts/mutate.py                          # the mathematics; about half an hour
-    python scripts/mutate.py bacon_gcd/losses.py --tests tests/test_losses.py
+    python scripts/mutate.py bacon_gcd/losses.py --save left.json
+    python scripts/mutate.py bacon_gcd/losses.py --again left.json    # only those, after new tests
 
-Every change runs the module's own test file only, in a fork of a process that has loaded the
-libraries already, so that a change costs the tests and not the imports. What survives is printed
-with its line. Leave the files alone while it runs.
+Every change runs the module's own test file only, in a fork of a process that has run the tests
+once, so that a change costs the tests and not the imports. What survives is printed with its line.
+Leave the files alone while it runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
+import gc
 import importlib.abc
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -28,7 +32,7 @@ TARGETS = {
     "bacon_gcd/pseudo_labels.py": ["tests/test_pseudo_labels.py"],
     "bacon_gcd/distribution.py": ["tests/test_distribution.py"],
     "bacon_gcd/metrics.py": ["tests/test_metrics.py"],
-    "bacon_gcd/cluster.py": ["tests/test_cluster.py"],
+    "bacon_gcd/cluster.py": ["tests/test_cluster_limits.py", "tests/test_cluster.py"],
     **{
         str(path): ["tests/classes"]
         for path in sorted(Path("bacon_gcd/classes").glob("*.py"))
@@ -36,7 +40,7 @@ TARGETS = {
     },
 }
 LEAST = 90  # percent that must be noticed
-TIMEOUT = 120  # seconds; a change that never ends is noticed, too
+TIMEOUT = 30  # seconds of computing, whatever else runs; a change that never ends is noticed, too
 
 FLIPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub,
@@ -169,7 +173,8 @@ def noticed(change: Change, source: str, tests: list[str]) -> bool:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    signal.alarm(TIMEOUT)
+    signal.setitimer(signal.ITIMER_PROF, TIMEOUT)
+    signal.alarm(20 * TIMEOUT)  # one that waits for ever computes nothing
     os._exit(run_tests(tests))
 
 
@@ -183,6 +188,7 @@ def run_tests(tests: list[str]) -> int:
 
 def load_libraries() -> None:
     """Import what the tests need, except the package itself."""
+    os.environ["OMP_THREAD_LIMIT"] = "1"  # a fork would wait for threads that it does not have
     import hypothesis
     import matplotlib  # noqa: F401
     import msgspec  # noqa: F401
@@ -201,16 +207,25 @@ def load_libraries() -> None:
     hypothesis.settings.load_profile("fixed")
 
 
-def examine(file: str, tests: list[str]) -> tuple[int, list[Change]]:
+def warm_up(tests: list[str]) -> None:
+    """Run the tests unchanged, then forget the package and keep every library they have loaded."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        failed = run_tests(tests)
+    if failed:
+        sys.exit(f"{said.getvalue()}\n{' '.join(tests)}: fails without any change")
+    for name in [n for n in sys.modules if n.split(".")[0] in ("bacon_gcd", "tests", "conftest")]:
+        del sys.modules[name]
+    gc.collect()
+    gc.freeze()  # the forks need not look through what is loaded
+
+
+def examine(file: str, tests: list[str], only: list[Change] | None) -> tuple[int, list[Change]]:
     """How many changes there were, and those that no test noticed."""
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os._exit(run_tests(tests))
-    if os.waitpid(child, 0)[1]:
-        sys.exit(f"{' '.join(tests)}: fails without any change")
+    warm_up(tests)
     survived, total = [], 0
     for change, source in changes(Path(file)):
+        if only is not None and change not in only:
+            continue
         total += 1
         if not noticed(change, source, tests):
             survived.append(change)
@@ -225,12 +240,14 @@ def main() -> None:
     parser.add_argument("files", nargs="*", help="modules; all of the mathematics if none")
     parser.add_argument("--tests", nargs="*", help="tests in place of the modules' own")
     parser.add_argument("--save", type=Path, help="JSON file for what survived")
+    parser.add_argument("--again", type=Path, help="try only what survived, as saved in this file")
     given = parser.parse_args()
     sys.path.insert(0, str(Path.cwd()))
     load_libraries()
+    only = [Change(**each) for each in json.loads(given.again.read_text())] if given.again else None
     total, survived = 0, []
     for file in given.files or TARGETS:
-        n, left = examine(file, given.tests or TARGETS[file])
+        n, left = examine(file, given.tests or TARGETS[file], only)
         total += n
         survived += left
     share = 100 * (1 - len(survived) / max(total, 1))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bacon_gcd.config import UserError, choose, read_toml, settings_from, to_toml
+from bacon_gcd.discovery.settings import DiscoverSettings
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,10 @@ def test_a_folder_in_place_of_a_toml_file_is_one_line(tmp_path):
 def test_a_setting_of_a_wrong_type_is_one_line(values, message):
     with pytest.raises(UserError, match=message):
         settings_from(Small, values, where="run.toml")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "x", True, None])
+def test_a_seed_that_not_every_library_takes_is_refused_by_its_value(seed):
+    with pytest.raises(UserError, match=f"seed {seed!r}: give a whole number from 0 to 4294967295"):
+        DiscoverSettings("photos", seed=seed)
+    assert DiscoverSettings("photos", seed=2**32 - 1).seed == 2**32 - 1

@@ -176,6 +176,8 @@ def test_images_as_arrays_and_files_give_the_same(tmp_path, monkeypatch):
         ({"epochs": -1}, [0, 1] * 6, "epochs -1: give a whole number from 0, or None"),
         ({"batch_size": -1}, [0, 1] * 6, "batch_size -1: give a whole number from 1, or None"),
         ({"views": 1}, [0, 1] * 6, "views 1: give a whole number from 2"),
+        ({"random_state": -1}, [0, 1] * 6, "random_state -1: give a whole number from 0 to"),
+        ({"random_state": 2**32}, [0, 1] * 6, "random_state 4294967296: give a whole number"),
         ({"learning_rate": 0.0}, [0, 1] * 6, "learning_rate 0.0: give a number above 0"),
         ({"device": "abacus"}, [0, 1] * 6, "device 'abacus'"),
         ({}, [0.2, 0.7] * 6, "label 0.2 in y is not a whole number; give integers or names"),

@@ -244,3 +244,15 @@ def test_anchored_accuracy_of_nothing_is_null():
 def test_a_cluster_without_a_labeled_image_of_the_first_class_is_not_named_after_it():
     names = name_clusters([1, 1, 1], [1, 1, -1], n_clusters=2, n_known=2)
     assert names.tolist() == [-1, 1]
+
+
+@pytest.mark.parametrize("n_known", [0, 2])
+def test_a_cluster_beyond_the_novel_classes_that_occur_is_matched_to_none(n_known):
+    true = [n_known] * 3
+    assert anchored([5, 5, 6], true, names={}, n_known=n_known).mapping == {5: n_known}
+
+
+def test_two_novel_classes_beside_five_known_ones_have_no_third_rank():
+    groups = frequency_groups([9, 8, 7, 6, 5, 4, 3], n_known=5, kind="released")
+    novel = [groups[f"novel_{part}"].tolist() for part in ("many", "median", "few")]
+    assert novel == [[5], [6], []]

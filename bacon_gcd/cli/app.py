@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bacon_gcd import __version__
-from bacon_gcd.config import UserError
+from bacon_gcd.config import MAX_SEED, UserError
 from bacon_gcd.system.files import one_line_errors
 from bacon_gcd.system.launch import AgreedError, launched_number, n_launched, speaks
 from bacon_gcd.system.text import visible
@@ -42,7 +42,6 @@ TrunkPrecision = Annotated[
 ]
 
 
-MAX_SEED = 2**32 - 1  # what numpy, torch and scikit-learn all take
 RunSeed = Annotated[
     int, typer.Option("--seed", min=0, max=MAX_SEED, help="Decides everything that is drawn.")
 ]

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from bacon_gcd.cli.app import (
-    MAX_SEED,
     DataFolder,
     DeviceName,
     ImageSide,
@@ -29,7 +28,7 @@ from bacon_gcd.cli.app import (
     show,
     tell_device,
 )
-from bacon_gcd.config import choose
+from bacon_gcd.config import MAX_SEED, choose
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at datasets and splits.")
 app.add_typer(data_app, name="data")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bacon_gcd.cli.app import (
-    MAX_SEED,
     DeviceName,
     JsonFlag,
     LabelTable,
@@ -24,7 +23,7 @@ from bacon_gcd.cli.app import (
     tell,
     tell_device,
 )
-from bacon_gcd.config import UserError
+from bacon_gcd.config import MAX_SEED, UserError
 from bacon_gcd.discovery.settings import DEFAULT_EFFORT
 from bacon_gcd.system.launch import speaks
 

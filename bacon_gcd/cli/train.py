@@ -10,7 +10,6 @@ import typer
 from typer.core import TyperCommand
 
 from bacon_gcd.cli.app import (
-    MAX_SEED,
     DataFolder,
     DeviceName,
     ImageSide,
@@ -32,7 +31,7 @@ from bacon_gcd.cli.app import (
     tell,
     tell_device,
 )
-from bacon_gcd.config import UserError
+from bacon_gcd.config import MAX_SEED, UserError
 from bacon_gcd.system.launch import restarted
 from bacon_gcd.system.text import command
 

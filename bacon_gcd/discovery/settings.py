@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bacon_gcd.config import UserError, choose, settings_from, to_toml
+from bacon_gcd.config import UserError, check_seed, choose, settings_from, to_toml
 
 Range = tuple[int, int]
 Tell = Callable[[str], None]
@@ -49,6 +49,7 @@ class DiscoverSettings:
     """Images that were added: what their ids begin with -> source, labels, features."""
 
     def __post_init__(self) -> None:
+        check_seed("seed", self.seed)
         to_toml(dataclasses.asdict(self))  # refuses what config.toml cannot hold, before any work
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Kind = TypeVar("Kind")
+DEVICES = Path("/dev")
 
 
 def cache_dir() -> Path:
@@ -30,6 +31,8 @@ def cache_dir() -> Path:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write so that a kill at any byte leaves the old file or the new one, never a part."""
+    if _is_stream(path):
+        raise UserError(f"{path}: a device or a pipe, which no file can replace; name another one")
     with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with part_file(path) as (part, file):
@@ -40,6 +43,12 @@ def write_atomic(path: Path, data: bytes) -> None:
                 file.close()  # Windows renames no open file
             part.replace(path)  # still locked elsewhere: nobody takes it for a leftover
     sync_folder(path.parent)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it is a device or a pipe, or a name such as /dev/stdout, a link even to a file."""
+    special = path.exists() and not path.is_file() and not path.is_dir()
+    return special or (path.is_symlink() and path.absolute().parent == DEVICES)
 
 
 def append_line(path: Path, text: str) -> None:

@@ -12,7 +12,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-TIMEOUT = 120  # seconds for one command
+TIMEOUT = 120  # seconds of computing for one command; a busy machine may take longer
+WAITING = 10 * TIMEOUT  # for one that waits for something that never comes
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ def perform(job, number):
     for target, handle in ((os.devnull, 1), (errors_file(number), 2)):
         os.dup2(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), handle)
     counted = os.open(changes_file(number), os.O_WRONLY)
-    signal.alarm(TIMEOUT)
+    signal.setitimer(signal.ITIMER_PROF, TIMEOUT)
+    signal.alarm(WAITING)
     faults = Faults(job["kind"], job["at"])
     write, leave, code = os.write, os._exit, 1
     faults.install()

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from bacon_gcd.config import UserError
+from bacon_gcd.system import files
 from bacon_gcd.system.files import (
     append_line,
     cache_dir,
@@ -33,6 +34,28 @@ def test_a_failed_write_leaves_the_old_file_and_no_leftover(tmp_path, monkeypatc
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system knows no named pipes")
+@pytest.mark.parametrize("name", ["pipe", "link to the pipe", "stdout"])
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(files, "DEVICES", tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link to the pipe").symlink_to("pipe")
+    (tmp_path / "redirected").write_text("old")
+    (tmp_path / "stdout").symlink_to("redirected")
+    before = {path: path.lstat() for path in tmp_path.iterdir()}
+    with pytest.raises(UserError, match=f"{name}: a device or a pipe"):
+        write_atomic(tmp_path / name, b"new")
+    assert {path: path.lstat() for path in tmp_path.iterdir()} == before
+
+
+def test_a_link_elsewhere_is_replaced_and_what_it_names_stays(tmp_path):
+    (tmp_path / "named").write_text("old")
+    (tmp_path / "link").symlink_to("named")
+    write_atomic(tmp_path / "link", b"new")
+    assert (tmp_path / "named").read_text() == "old"
+    assert (tmp_path / "link").read_bytes() == b"new"
 
 
 def test_json_is_stable_and_refuses_nan(tmp_path):
