@@ -18,6 +18,7 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.views import PixelArray, ViewSettings, normalize, render_views
+from bacon_gcd.system.memory import keep_freed_memory
 
 IntArray = npt.NDArray[np.int64]
 Wanted = Sequence[tuple[ViewSettings, int]]
@@ -63,6 +64,7 @@ def open_image(table: ImageTable, row: int) -> Image.Image:
 @torch.no_grad()
 def trunk_tokens(backbone: Backbone, pixels: PixelArray) -> Tensor:
     """(N, S, S, 3) pixels through the frozen trunk to (N, *token_shape) tokens."""
+    keep_freed_memory()  # its maps are large: new pages for each took a third of the time
     return backbone.trunk(_normalized(backbone, pixels))
 
 
