@@ -1,4 +1,4 @@
-"""What the choice of the backbone is worth: the efforts of `bacon discover` on the same images.
+"""What the choice of the backbone is worth: `bacon discover` on the same images.
 
 BACON_DATA=FOLDER python -m bench features   stores what it computes, prints one table
 """
@@ -9,17 +9,17 @@ import numpy as np
 import torch
 
 from bacon_gcd.backbone.bank import build_bank
-from bacon_gcd.backbone.weights import BESIDE, MIRRORED, OFFLINE, TOGETHER, load_backbone
+from bacon_gcd.backbone.weights import MIRRORED, OFFLINE, TOGETHER, load_backbone
 from bacon_gcd.cluster import unit
 from bacon_gcd.discovery.image_size import fitting_size
 from bench.discovery import ours
 from bench.discovery_sets import OUT, Cell, _images, drawn
 
-RESNET = BESIDE[-1]
+RESNET = "resnet18.pypi_in1k"
 BACKBONES = {
     "ResNet-18": RESNET,
-    "EfficientNet-Lite0 (quick)": OFFLINE,
-    "both (normal)": f"{OFFLINE}{TOGETHER}{RESNET}",
+    "EfficientNet-Lite0": OFFLINE,
+    "both": f"{OFFLINE}{TOGETHER}{RESNET}",
 }
 SETS = ("textures", "demo", "objects", "birds", "fashion")
 PER_CLASS = {"textures": 80, "demo": 80, "objects": 15, "birds": 25, "fashion": 80}

@@ -1,7 +1,7 @@
 """NAME+NAME: several frozen networks as one backbone, their features side by side.
 
-Networks of different kinds make different mistakes, so classes are told apart better by all of them
-than by the best one (docs/backbones.md).
+What that is worth depends on the networks and the images (docs/discovery.md): nothing is joined
+unless asked for.
 """
 
 from __future__ import annotations

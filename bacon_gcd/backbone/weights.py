@@ -99,7 +99,6 @@ _ENTRIES = (
     _with_labels("resnet50.tv_in1k", "BSD-3-Clause", "hub", 224),
     Weights("vectors", "nothing: ready vectors", False, "none", "none", 0),
 )
-BESIDE = ("resnet18.tv_in1k", "resnet18.pypi_in1k")  # what OFFLINE gains most from
 CATALOGUE = {entry.name: entry for entry in _ENTRIES}
 
 
@@ -195,13 +194,6 @@ def best_cached() -> str:
             return name
     folder = cache_dir() / "weights"
     raise UserError(f"{folder}: no weights here; get some with: bacon weights get {OFFLINE}")
-
-
-def best_together() -> str:
-    """The best weights in the cache, or the two small networks of the package index together."""
-    best = best_cached()
-    beside = next((name for name in BESIDE if cached(name)), None)
-    return f"{best}{TOGETHER}{beside}" if best == OFFLINE and beside else best
 
 
 def load_backbone(

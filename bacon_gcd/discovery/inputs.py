@@ -15,12 +15,10 @@ from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank, n_unfi
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import (
-    BESIDE,
     CATALOGUE,
     MIRRORED,
     OFFLINE,
     best_cached,
-    best_together,
     cached,
     find,
     load_backbone,
@@ -95,7 +93,7 @@ def read_inputs(
         tell(expected.line())
         inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
         return dataclasses.replace(settings, backbone="vectors", views=0), inputs
-    name = pick_backbone(asked.backbone, together=effort.fitted)
+    name = pick_backbone(asked.backbone)
     size = asked.image_size or (fitting_size(name, table) if effort.fitted else None)
     tuned = find(name).quick_part if effort.epochs else MIRRORED
     backbone = open_backbone(name, tuned, size, device=device)
@@ -174,23 +172,16 @@ def known_classes(table: ImageTable) -> tuple[IntArray, tuple[str, ...]]:
     return labels.astype(np.int64), tuple(table.class_names[c] for c in used)
 
 
-def pick_backbone(name: str, *, together: bool = True) -> str:
-    """The name itself, or the best one in the cache; nothing is downloaded.
-
-    together: whether several networks may be used side by side.
-    """
-    if name != AUTO:
-        return find(name).name
-    return best_together() if together else best_cached()
+def pick_backbone(name: str) -> str:
+    """The name itself, or the best one in the cache; nothing is downloaded."""
+    return best_cached() if name == AUTO else find(name).name
 
 
 def better_backbone(name: str) -> str | None:
-    """What is not in the cache and would be better, or better beside it; the smallest first."""
+    """A better backbone than this one that is not in the cache, the easiest to get first."""
     order = list(CATALOGUE)
     if name not in CATALOGUE or name == "vectors":
         return None
-    if name == OFFLINE and not any(map(cached, BESIDE)):
-        return BESIDE[-1]
     missing = [each for each in (OFFLINE, order[0]) if not cached(each)]
     return next((each for each in missing if order.index(each) < order.index(name)), None)
 

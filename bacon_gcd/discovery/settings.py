@@ -65,8 +65,7 @@ class Effort:
     """How much work is done on each image."""
 
     fitted: bool
-    """Whether photographs are seen larger than the backbone's own size, see `fitting_size`, and by
-    several networks, see `best_together`."""
+    """Whether photographs are seen larger than the backbone's own size; see `fitting_size`."""
     views: int = 0
     """Crops that are stored of each image for training, beside the image as it is."""
     epochs: int = 0

@@ -4,13 +4,7 @@ import torch.nn.functional as F
 
 from bacon_gcd.backbone import joined, weights
 from bacon_gcd.backbone.fetch import get
-from bacon_gcd.backbone.weights import (
-    OFFLINE,
-    best_together,
-    find,
-    load_backbone,
-    parts_of,
-)
+from bacon_gcd.backbone.weights import OFFLINE, find, load_backbone, parts_of
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.inputs import better_backbone, pick_backbone
 from tests.small_backbone import use_small_backbone
@@ -54,17 +48,13 @@ def test_every_network_sees_its_own_mean_and_deviation(both, monkeypatch):
     torch.testing.assert_close(F.normalize(found[:, first.feature_dim :]), own)
 
 
-def test_the_default_uses_both_and_quick_only_the_better_one(both):
-    assert pick_backbone("auto") == best_together() == BOTH
-    assert pick_backbone("auto", together=False) == OFFLINE
+def test_the_default_is_the_best_one_alone_and_says_what_would_be_better(both):
+    assert pick_backbone("auto") == OFFLINE
     assert pick_backbone(RESNET) == RESNET
-
-
-def test_alone_it_is_said_what_would_be_better(both):
-    weights.find(RESNET).path.unlink()
-    assert best_together() == OFFLINE
-    assert better_backbone(OFFLINE) == RESNET
-    assert better_backbone(RESNET).startswith("vit_base")
+    assert better_backbone(OFFLINE).startswith("vit_base")
+    weights.find(OFFLINE).path.unlink()
+    assert pick_backbone("auto") == RESNET
+    assert better_backbone(RESNET) == OFFLINE
 
 
 def test_facts_are_those_of_all():
