@@ -1,7 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
-from bacon_gcd.classes.reliability import usual_accuracy
+from bacon_gcd.classes.reliability import (
+    Checked,
+    expected,
+    matching_temperature,
+    share_interval,
+    usual_accuracy,
+)
+from bacon_gcd.classes.rules import Rules
 
 
 def test_neighbors_in_the_same_class_make_an_answer_surer():
@@ -17,3 +27,72 @@ def test_only_unlabeled_images_are_asked():
     classes, neighbors = np.array([0, 0, 1]), np.array([[1], [0], [0]])
     assert usual_accuracy(classes, neighbors, np.array([False, False, True])) == 0.1
     assert usual_accuracy(classes, neighbors, np.zeros(3, dtype=bool)) == 1.0
+
+
+def checked(right, is_known, called_known, hidden=(2,)):
+    n = len(right)
+    return Checked(
+        np.arange(n),
+        np.array(right, dtype=bool),
+        np.array(is_known, dtype=bool),
+        np.array(called_known, dtype=bool),
+        np.array(hidden),
+    )
+
+
+# Of 8 known images 6 are right and 7 called known; of 5 new ones 2 are right and 1 is called known.
+CHECK = checked(
+    right=[1] * 6 + [0] * 2 + [1, 1, 0, 0, 0],
+    is_known=[1] * 8 + [0] * 5,
+    called_known=[1] * 7 + [0] + [0, 0, 0, 0, 1],
+)
+RULES = Rules(new_ease=0.5)
+
+
+def test_the_expected_accuracy_weighs_known_and_new_images_as_they_were_found():
+    found = expected([CHECK], known_share=0.8, rules=RULES)
+    assert (found.known, found.new) == (6 / 8, pytest.approx(0.5 * 2 / 5))
+    assert found.accuracy == pytest.approx(0.8 * 6 / 8 + 0.2 * 0.5 * 2 / 5)
+    known, new = 0.8 / 8, 0.2 / 5  # weight of one image
+    assert found.precision == pytest.approx(6 * known / (7 * known + new))
+    assert found.precision_new == pytest.approx(2 * 0.5 * new / (known + 4 * new))
+    assert (found.n_images, found.n_classes) == (13, 1)
+    assert found.interval == share_interval(found.accuracy, 13)
+
+
+def test_neither_side_is_forgotten_where_one_was_hardly_found():
+    for asked, used in ((0.0, 0.05), (0.02, 0.05), (0.99, 0.95), (0.9, 0.9)):
+        found = expected([CHECK], known_share=asked, rules=RULES)
+        assert found.accuracy == pytest.approx(used * 6 / 8 + (1 - used) * 0.5 * 2 / 5)
+
+
+def test_images_of_several_folds_count_once_and_their_hidden_classes_are_joined():
+    found = expected([CHECK, replace(CHECK, hidden=np.array([0, 2]))], known_share=0.5)
+    assert (found.n_images, found.n_classes) == (13, 2)
+
+
+@pytest.mark.parametrize(("n_known", "n_new", "told"), [(5, 5, True), (4, 9, False), (9, 4, False)])
+def test_too_few_images_of_a_kind_say_nothing(n_known, n_new, told):
+    side = [1] * n_known + [0] * n_new
+    assert (expected([checked(side, side, side)], known_share=0.5) is not None) == told
+    assert expected([], known_share=0.5) is None
+
+
+def test_the_interval_is_that_of_wilson():
+    share, n, z = 0.7, 20, 1.959964
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    assert share_interval(share, n) == pytest.approx((middle - half, middle + half), abs=1e-6)
+
+
+def test_the_temperature_makes_the_mean_confidence_what_was_asked():
+    scores = torch.randn(300, 2, generator=torch.Generator().manual_seed(0)) * 5
+    for sure in (0.6, 0.9):
+        temperature = matching_temperature(scores, sure)
+        top = (scores / temperature).softmax(dim=1).amax(dim=1).mean()
+        assert float(top) == pytest.approx(sure, abs=0.01)
+
+
+def test_there_is_no_temperature_of_no_images_or_of_one_class():
+    assert matching_temperature(torch.empty(0, 4), 0.5) == 1.0
+    assert matching_temperature(torch.randn(5, 1), 0.5) == 1.0
