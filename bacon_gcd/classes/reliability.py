@@ -106,7 +106,7 @@ def usual_accuracy(
     if not len(rows):
         return 1.0
     agreement = float((class_ids[neighbors[rows]] == class_ids[rows, None]).mean())
-    return float(np.clip(rules.agreement_slope * (agreement - rules.agreement_start), 0.1, 0.95))
+    return max(rules.agreement_slope * (agreement - rules.agreement_start), 0.1)
 
 
 def weighted_share(found: FloatArray, weights: FloatArray, chosen: BoolArray) -> float | None:
