@@ -64,7 +64,7 @@ def open_image(table: ImageTable, row: int) -> Image.Image:
 @torch.no_grad()
 def trunk_tokens(backbone: Backbone, pixels: PixelArray) -> Tensor:
     """(N, S, S, 3) pixels through the frozen trunk to (N, *token_shape) tokens."""
-    keep_freed_memory()  # its maps are large: new pages for each took a third of the time
+    keep_freed_memory()  # its maps are large: new pages took up to two fifths of the time
     return backbone.trunk(_normalized(backbone, pixels))
 
 
