@@ -31,11 +31,12 @@ HDBSCAN calls noise is wrong. {n_cells} cells, {draws}: labels per known class {
 known classes {shares}; long-tail ratio {ratios}. Rules were also
 tried on handwritten digits (scikit-learn's and MNIST's) and letters of fonts, which are not in the
 table. Three choices were prompted by a table of all sets: `edge`, that average linkage is used for
-uneven classes only, and the threshold where every class has one label. Slow alternatives were run on a random part of the cells.
+uneven classes only, and the threshold where every class has one label. Slow alternatives were run
+on a random part of the cells.
 
 All methods on this page get the features of images seen once at 128 px. `bacon discover` itself
-averages over mirror images and sees photographs at 224 px, which gains more than what separates
-most methods here ([discovery.md](discovery.md)).
+averages over mirror images and uses EfficientNet-Lite0 at 224 px, which gains more than what
+separates most methods here ([discovery.md](discovery.md)).
 """
 
 
