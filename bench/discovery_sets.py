@@ -69,19 +69,28 @@ def features_of(name):
     """(N, D) unit features and (N,) classes of a set."""
     stored = OUT / "features" / f"{name}.npz"
     if not stored.exists():
-        table, classes = _images(name)
-        backbone = load_backbone(BACKBONE)
-        bank = build_bank(table, np.arange(len(table)), backbone, n_views=0, seed=0, workers=2)
-        tail = backbone.new_tail()
-        rows = [tail(bank.test(part)) for part in np.array_split(np.arange(len(table)), 50)]
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        values = np.concatenate([unit(each.detach()).numpy() for each in rows])
-        np.savez(stored, x=values, y=classes)
+        table, classes = images_of(name)
+        store(stored, table, np.arange(len(table)), classes, load_backbone(BACKBONE))
+    return read_features(stored)
+
+
+def store(path, table, rows, classes, backbone):
+    """Unit features of some images in a file, with their classes."""
+    bank = build_bank(table, rows, backbone, n_views=0, seed=0, workers=2)
+    tail = backbone.new_tail()
+    parts = [tail(bank.test(part)) for part in np.array_split(np.arange(len(rows)), 50)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = np.concatenate([unit(each.detach()).numpy() for each in parts])
+    np.savez(path, x=values, y=classes[rows])
+
+
+def read_features(stored):
+    """What `store` wrote: (N, D) and (N,)."""
     found = np.load(stored, allow_pickle=False)
     return found["x"].astype(np.float32), found["y"].astype(np.int64)
 
 
-def _images(name):
+def images_of(name):
     if name == "demo":
         table = demo.load()
         return table, table.labels

@@ -16,7 +16,7 @@ from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.classes.find import find_classes
 from bacon_gcd.cluster import unit
 from bench.discovery import shares
-from bench.discovery_sets import BACKBONE, SETS, Cell, _images, drawn
+from bench.discovery_sets import BACKBONE, SETS, Cell, drawn, images_of
 from bench.measure import table
 
 DEFAULT, DRAWS, CHUNK = ("textures", "birds", "objects"), 3, 500
@@ -25,7 +25,7 @@ DEFAULT, DRAWS, CHUNK = ("textures", "birds", "objects"), 3, 500
 def main():
     rows = []
     for name in [word for word in sys.argv[1:] if word in SETS] or DEFAULT:
-        images, classes = _images(name)
+        images, classes = images_of(name)
         for way, (size, features) in ways(images).items():
             if way == "half":
                 plain = features

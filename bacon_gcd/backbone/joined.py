@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from bacon_gcd.backbone.base import Backbone, Device
-from bacon_gcd.backbone.pooled import PooledBackbone, Preprocessing, as_it_is
+from bacon_gcd.backbone.base import Backbone, Color, Device
+from bacon_gcd.backbone.pooled import PooledBackbone, Preprocessing, Whole, as_it_is
 from bacon_gcd.system.files import digest
 
+Colors = tuple[Color, Color]
+"""Mean and standard deviation."""
 LENGTH = 32.0  # of the features: about that of a ResNet's; unit vectors are hard to train on
 
 
@@ -24,27 +26,24 @@ class _SideBySide(nn.Module):
 
     def __init__(self, parts: Sequence[Backbone]) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(parts)
-        self.tails = nn.ModuleList(part.new_tail() for part in parts)
+        self.networks = nn.ModuleList(Whole(part) for part in parts)
+        self.colors = [(part.mean, part.std) for part in parts]
 
     def forward(self, images: Tensor) -> Tensor:
         """Every network counts the same: its features have length 1 before they are joined."""
-        found: list[Tensor] = []
-        for part, tail in zip(self.parts, self.tails, strict=True):
-            assert isinstance(part, Backbone)
-            features = tail(part.trunk(renormalized(images, self.parts[0], part)))
-            found.append(normalize(features, dim=1))
+        found: list[Tensor] = [
+            normalize(network(renormalized(images, self.colors[0], colors)), dim=1)
+            for network, colors in zip(self.networks, self.colors, strict=True)
+        ]
         return torch.cat(found, dim=1) * float(LENGTH / len(found) ** 0.5)
 
 
-def renormalized(images: Tensor, before: Backbone | nn.Module, after: Backbone) -> Tensor:
+def renormalized(images: Tensor, before: Colors, after: Colors) -> Tensor:
     """Images with the mean and standard deviation of one network as another one wants them."""
-    assert isinstance(before, Backbone)
-    if (before.mean, before.std) == (after.mean, after.std):
+    if before == after:
         return images
     mean, std, new_mean, new_std = (
-        images.new_tensor(color)[:, None, None]
-        for color in (before.mean, before.std, after.mean, after.std)
+        images.new_tensor(color)[:, None, None] for color in (*before, *after)
     )
     return (images * std + mean - new_mean) / new_std
 

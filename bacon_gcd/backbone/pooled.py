@@ -83,7 +83,7 @@ class PooledBackbone(Backbone):
         return VectorTail(self.feature_dim, generator=generator).to(self.device)
 
 
-class _Whole(nn.Module):
+class Whole(nn.Module):
     """Trunk and untrained tail of a backbone, one after the other."""
 
     def __init__(self, backbone: Backbone) -> None:
@@ -122,7 +122,7 @@ def frozen_whole(backbone: Backbone, *, mirrored: bool = False) -> PooledBackbon
     """
     seen = Preprocessing(backbone.image_size, backbone.mean, backbone.std)
     whole = PooledBackbone(
-        _Whole(backbone),
+        Whole(backbone),
         with_mirror_image if mirrored else as_it_is,
         seen,
         name=backbone.name,

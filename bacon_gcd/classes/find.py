@@ -126,8 +126,10 @@ def find_classes(
     share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
     checks = checked(view, rows, labels, groups, line, n_new=n_new)
     measured = expected(checks, known_share=share, rules=rules)
-    usual = usual_accuracy(class_ids, view.neighbors, labels < 0, rules)
-    sure = measured.accuracy if measured else usual
+    if measured:
+        sure = measured.accuracy
+    else:
+        sure = usual_accuracy(class_ids, view.neighbors, labels < 0, rules)
     temperature = matching_temperature(scores[torch.from_numpy(labels < 0)], sure)
     probabilities = (scores / temperature).softmax(dim=1)
     return _answer(features, labels, class_ids, probabilities, number, measured)

@@ -41,7 +41,8 @@ def test_every_network_sees_its_own_mean_and_deviation(both, monkeypatch):
         mean, std = (torch.tensor(color)[:, None, None] for color in (part.mean, part.std))
         return (pixels - mean) / std
 
-    changed = joined.renormalized(seen(first), first, second)
+    colors = [(part.mean, part.std) for part in (first, second)]
+    changed = joined.renormalized(seen(first), *colors)
     torch.testing.assert_close(changed, seen(second))
     found = joined.join_backbones("both", [first, second]).trunk(seen(first))
     own = F.normalize(second.trunk(seen(second)))
