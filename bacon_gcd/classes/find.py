@@ -4,7 +4,7 @@
 2. The evidence that an image is of a known class, averaged with that of its neighbors; the
    threshold is learned from known classes that are hidden (`novelty`).
 3. New images are merged into as many classes as known classes suggest (`count`).
-4. All images are sorted anew by the classes they made, and once more.
+4. All images are sorted anew by the classes they made, then by ridge regression (`ridge`).
 5. The same with a third of the known classes hidden says how sure an answer is (`reliability`).
 """
 
@@ -46,6 +46,7 @@ from bacon_gcd.classes.reliability import (
     matching_temperature,
     usual_accuracy,
 )
+from bacon_gcd.classes.ridge import fit_ridge
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import ClassSpace, Reduced, reduced, sample
 from bacon_gcd.cluster import contingency, kmeans, pair_up, unit
@@ -81,6 +82,8 @@ class View:
     """(N, k) similar images in this space."""
     points: Tensor
     """(N, d) unit positions for grouping: directions, each moved toward its neighbors."""
+    whole: Tensor
+    """(N, D) centered unit features."""
     seed: int
     rules: Rules
     grouped_by: Linkage = "ward"
@@ -91,7 +94,7 @@ def view_of(rows: Reduced, labels: IntArray, *, seed: int, by: Linkage = "ward")
     space, rules = rows.space(labels), rows.rules
     near = nearest(space.directions, n_neighbors=number_of_neighbors(len(labels), rules))
     middle = averaged(space.directions, near, own=1 - rules.smoothing)
-    return View(space, near, unit(middle), seed, rules, by)
+    return View(space, near, unit(middle), rows.whole, seed, rules, by)
 
 
 def find_classes(
@@ -251,19 +254,42 @@ def sort(
     *,
     n_new: int,
 ) -> Tensor:
-    """(N, C) evidence for each class after the last round; every class has an image."""
+    """(N, C) how well each image fits each class; every class has an image.
+
+    Classes as they are grouped first are sorted anew by the evidence, averaged over neighbors, and
+    then by what a regression on all other images says.
+    """
+    n_classes = int(labels.max(initial=-1)) + 1 + n_new
+    class_ids = grouped(view, labels, guess, score, line, n_new=n_new)
+    weights = torch.from_numpy(np.where(labels < 0, view.rules.unlabeled_weight, 1.0)).float()
+    members = view.space.sums(class_ids, n_classes, weights)
+    scores = averaged(view.space.evidence(*members), view.neighbors)
+    class_ids = best_classes(scores, labels, n_new=n_new)
+    judge = fit_ridge(view.whole, class_ids, view.rules)
+    for _ in range(view.rules.judged):
+        scores = judge.scores(class_ids, n_classes)
+        class_ids = best_classes(scores, labels, n_new=n_new)
+    return scores
+
+
+def grouped(
+    view: View, labels: IntArray, guess: IntArray, score: FloatArray, line: float, *, n_new: int
+) -> IntArray:
+    """(N,) known class that fits best, or the group of an image whose score is below the line."""
     n_known, unlabeled = int(labels.max(initial=-1)) + 1, labels < 0
     class_ids = np.where(unlabeled, guess, labels)
     rows = new_rows(score, line, unlabeled, n_new)
     if n_new:
         class_ids[rows] = n_known + group(view, rows, n_new)
-    weights = torch.from_numpy(np.where(unlabeled, view.rules.unlabeled_weight, 1.0)).float()
-    for _ in range(view.rules.rounds):
-        members = view.space.sums(class_ids, n_known + n_new, weights)
-        scores = averaged(view.space.evidence(*members), view.neighbors)
-        class_ids = np.where(unlabeled, scores.argmax(dim=1).numpy(), labels)
-        keep_one(class_ids, scores, unlabeled, np.arange(n_known + n_new) >= n_known)
-    return scores
+    return class_ids
+
+
+def best_classes(scores: Tensor, labels: IntArray, *, n_new: int) -> IntArray:
+    """(N,) the best class of each unlabeled image; a new class keeps one, also in the scores."""
+    class_ids = np.where(labels < 0, scores.argmax(dim=1).numpy(), labels)
+    n_classes = scores.shape[1]
+    keep_one(class_ids, scores, labels < 0, np.arange(n_classes) >= n_classes - n_new)
+    return class_ids
 
 
 def new_rows(score: FloatArray, line: float, unlabeled: BoolArray, n_new: int) -> IntArray:

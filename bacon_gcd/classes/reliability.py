@@ -17,7 +17,7 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
 CENTROID_TEMPERATURE = 0.1  # ours: the classifier's temperature, so that confidences compare
-TEMPERATURES = np.geomspace(0.005, 100, 200)
+TEMPERATURES = np.geomspace(0.005, 10_000, 300)
 MIN_CHECKED = 5  # images of each kind
 MOST_COMPARED = 2000  # images from which a temperature is read
 

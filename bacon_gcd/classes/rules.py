@@ -29,8 +29,10 @@ class Rules:
     """Variance of class means along an axis, of that within classes; zero would be no axis."""
     unlabeled_weight: float = 0.3
     """Of an image that was sorted into a class, where a labeled one counts 1."""
-    rounds: int = 1
-    """Times that images are sorted anew by the classes they made; a second changes nothing."""
+    penalty: float = 1.0
+    """Of the ridge regression that tells classes apart, in squares within classes along an axis."""
+    judged: int = 2
+    """Times that all images are sorted anew by it; with more of them known classes grow."""
     folds: int = 6
     """Times that known classes are hidden to see where known ends and new begins."""
     whole_folds: int = 3
@@ -46,10 +48,10 @@ class Rules:
     rows_per_part: int = 8
     """Images in a part of a class, on average."""
     most_parts: int = 400
-    measuring_classes: float = 7.0
+    measuring_classes: float = 9.0
     """Known classes that weigh as much as the evidence in the number of new ones. The evidence
     finds too few classes where there are many, so its weight falls with the cube."""
-    evidence_weight: float = 0.03
+    evidence_weight: float = 0.02
     """Of an image in the evidence for a number of classes."""
     lone_evidence_weight: float = 0.1
     """The same where there is no label at all."""
@@ -66,8 +68,8 @@ class Rules:
     """Hidden images of a kind that a fold scores."""
     new_ease: float = 0.86
     """Images of new classes that are right, over those of hidden classes that are."""
-    agreement_slope: float = 0.93
-    agreement_start: float = 0.38
+    agreement_slope: float = 1.2
+    agreement_start: float = 0.42
     """Where no class can be hidden to measure the accuracy: how it grows with the share of an
     image's neighbors that are in its class, and the share at which it would be zero."""
     spread_of_count: float = 0.8

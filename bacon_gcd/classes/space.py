@@ -97,6 +97,8 @@ class Reduced:
     The labels may change: a space for other labels costs little.
     """
 
+    whole: Tensor
+    """(N, D) centered unit features."""
     rows: Tensor
     """(N, d) float32, mean zero."""
     projection: Projection
@@ -120,7 +122,8 @@ class Reduced:
 
     def some(self, chosen: IntArray) -> Reduced:
         """Some of the rows, with the covariances of all."""
-        return replace(self, rows=self.rows[torch.from_numpy(chosen)])
+        index = torch.from_numpy(chosen)
+        return replace(self, whole=self.whole[index], rows=self.rows[index])
 
 
 def reduced(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RULES) -> Reduced:
@@ -135,6 +138,7 @@ def reduced(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RUL
     exact = rows.double().numpy()
     mean = torch.zeros_like(shift) if unit_rows is features else features.mean(dim=0)
     return Reduced(
+        unit_rows,
         rows,
         Projection(mean, shift, axes),
         np.atleast_2d(np.cov(exact.T)),

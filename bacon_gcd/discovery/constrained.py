@@ -14,8 +14,9 @@ from bacon_gcd.classes.find import class_means, keep_one
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import averaged, number_of_neighbors
 from bacon_gcd.classes.reliability import matching_temperature, usual_accuracy
+from bacon_gcd.classes.ridge import fit_ridge
 from bacon_gcd.classes.rules import RULES
-from bacon_gcd.classes.space import fit_space
+from bacon_gcd.classes.space import centered, fit_space
 from bacon_gcd.cluster import add_centroids, unit
 from bacon_gcd.discovery.corrected import Corrected, best_allowed, without_barred
 
@@ -33,7 +34,7 @@ class Clusters:
     temperature: float
     """Of the softmax of the cosines with them."""
     scores: Tensor
-    """(N, C) evidence for each class over its temperature; -inf where an image must not be."""
+    """(N, C) how well it fits each class, over a temperature; -inf where it must not be."""
 
     def only(self, keep: BoolArray) -> Clusters:
         """Without the other classes. keep: (C,)."""
@@ -46,15 +47,15 @@ def settle_under(
 ) -> Clusters:
     """Classes under the constraints, and as much confidence on average as was measured.
 
-    They start as the person left them, and are sorted anew by the evidence, as `classes.find`
-    does; so a class is still itself after the refit, also one that no image was confirmed of.
+    They start as the person left them, and are sorted anew as `classes.find` does; so a class is
+    still itself after the refit, also one that no image was confirmed of.
 
     neighbors: (N, K) the most similar rows of each.
     sure: expected accuracy of the images that no person has looked at; None: the usual one.
     """
     start = start_under(features, left, seed=seed)
     weights = np.where(left.certain, 1.0, RULES.unlabeled_weight)
-    scores, class_ids = evidence_under(features, left, start, weights, seed=seed)
+    scores, class_ids = scores_under(features, left, start, weights, seed=seed)
     means = class_means(features, class_ids, weights, len(start))
     empty = torch.from_numpy(np.bincount(class_ids, minlength=len(start)) == 0)
     centroids = torch.where(empty[:, None], start, means)  # an empty class stays where it was
@@ -66,7 +67,7 @@ def settle_under(
     return Clusters(centroids, matching_temperature(cosines, sure), scores)
 
 
-def evidence_under(
+def scores_under(
     features: Tensor,
     left: Corrected,
     centroids: Tensor,
@@ -74,7 +75,7 @@ def evidence_under(
     *,
     seed: int,
 ) -> tuple[Tensor, IntArray]:
-    """(N, C) evidence of each class after the last round, and (N,) the class it gives."""
+    """(N, C) how well each image fits each class, and (N,) the class that gives."""
     space = fit_space(features, left.fixed, seed=seed)
     near = nearest(space.directions, n_neighbors=number_of_neighbors(len(features)))
     free = left.fixed < 0
@@ -84,12 +85,21 @@ def evidence_under(
     if filled.all():  # otherwise classes that are to be opened take images of others
         class_ids = np.where(free & (left.class_ids >= 0), left.class_ids, class_ids)
     counted = torch.from_numpy(weights).float()
-    for _ in range(RULES.rounds):
-        members = space.sums(class_ids, len(centroids), counted)
-        scores = averaged(space.evidence(*members), near)
-        class_ids = best_allowed(scores, left)
-        keep_one(class_ids, scores, free, ~filled | left.required)
+    kept = ~filled | left.required
+    scores = averaged(space.evidence(*space.sums(class_ids, len(centroids), counted)), near)
+    class_ids = _best_allowed(scores, left, free, kept)
+    judge = fit_ridge(centered(features), class_ids)
+    for _ in range(RULES.judged):
+        scores = judge.scores(class_ids, len(centroids))
+        class_ids = _best_allowed(scores, left, free, kept)
     return without_barred(scores, left), class_ids
+
+
+def _best_allowed(scores: Tensor, left: Corrected, free: BoolArray, kept: BoolArray) -> IntArray:
+    """(N,) the best class of each image; a kept class has one, also in the scores."""
+    class_ids = best_allowed(scores, left)
+    keep_one(class_ids, scores, free, kept)
+    return class_ids
 
 
 def start_under(features: Tensor, left: Corrected, *, seed: int) -> Tensor:

@@ -51,7 +51,7 @@ def test_evidence_alone_counts_clear_classes():
     assert by_evidence(space, ids >= 0, merges(rows, seed=0)) == 6
 
 
-@pytest.mark.parametrize(("n_known", "share"), [(7, 1 / 2), (14, 8 / 9)])
+@pytest.mark.parametrize(("n_known", "share"), [(9, 1 / 2), (18, 8 / 9)])
 def test_the_evidence_counts_less_the_more_classes_are_known(n_known, share, monkeypatch):
     monkeypatch.setattr(count, "by_heights", lambda *args, **named: 4.0)
     monkeypatch.setattr(count, "by_pairs", lambda *args, **named: 4.0)

@@ -174,10 +174,13 @@ def test_only_those_who_change_sides_move_and_to_the_nearest_part_of_their_class
 def test_the_model_follows_the_threshold(small):
     photos = plant(small / "photos", n=5, labeled=3)
     done = bacon_gcd.discover(photos, small / "run", effort="quick", classes=4)
-    share = [row.known_probability for row in done.run.rows if not row.labeled]
-    middle = float(np.median(share))
-    recut(done.folder, small / "new", threshold=middle)
-    assert agreement(small / "new", photos) == 1
+    known = [row.known for row in done.run.rows if not row.labeled]
+    assert any(known)
+    assert not all(known)
+    recut(done.folder, small / "new", threshold=0.999)  # nothing is that surely known
+    told = json.loads(bacon("predict", small / "new", photos, "--json").stdout)["predictions"]
+    labeled = {row.file_name for row in done.run.rows if row.labeled}
+    assert {row["known"] for row in told if row["file_name"] not in labeled} == {False}
 
 
 def test_a_new_run_takes_a_threshold_too(small):

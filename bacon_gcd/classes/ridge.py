@@ -1,0 +1,84 @@
+"""Classes told apart by ridge regression, every image judged by all the others.
+
+To regress class membership on features and to take the classes that this predicts, in turn, is
+discriminative clustering (Bach and Harchaoui 2007). An image that helped to draw a line is found on
+its own side of it; so the prediction for an image is that of the regression without it, which has a
+closed form (Allen 1974).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bacon_gcd.classes.rules import RULES, Rules
+
+IntArray = npt.NDArray[np.int64]
+CHUNK = 65_536
+LARGEST_LEVERAGE = 0.999  # of a row that alone decides what is predicted for it
+
+
+@dataclass(frozen=True, eq=False)
+class Ridge:
+    """Ridge regression on N rows with an intercept; the classes may change."""
+
+    rows: Tensor
+    """(N, D)"""
+    mean: Tensor
+    """(D,) of the rows."""
+    inverse: Tensor
+    """(D, D) of the squares and products around the mean, and the penalty."""
+    leverage: Tensor
+    """(N,) how much the prediction for a row follows its own class, 0 to 1."""
+
+    def scores(self, class_ids: IntArray, n_classes: int) -> Tensor:
+        """(N, C) membership of each class as all other rows predict it; each row adds up to 1.
+
+        class_ids: (N,) the class of each row.
+        """
+        sizes, sums = class_sums(self.rows, class_ids, n_classes)
+        slopes = (sums - sizes[:, None] * self.mean) @ self.inverse
+        start = sizes / sizes.sum() - slopes @ self.mean
+        found = torch.addmm(start, self.rows, slopes.T)
+        found[torch.arange(len(found)), torch.from_numpy(class_ids)] -= self.leverage
+        return found.div_((1 - self.leverage)[:, None])
+
+
+def fit_ridge(rows: Tensor, class_ids: IntArray, rules: Rules = RULES) -> Ridge:
+    """The regression on (N, D) rows.
+
+    The penalty is as large as the mean over the axes of the squares around the class means, times
+    `rules.penalty`: axes along which rows vary less than within a class on average hardly count.
+
+    class_ids: (N,) a class for each row to begin with.
+    """
+    mean = rows.mean(dim=0)
+    products = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+    for away in _centered(rows, mean):
+        products += away.T @ away
+    sizes, sums = class_sums(rows, class_ids, int(class_ids.max()) + 1)
+    between = ((sums - sizes[:, None] * mean).square().sum(dim=1) / sizes.clamp_min(1)).sum()
+    within = max(float(products.diagonal().sum() - between), 0.0) / len(mean)
+    penalty = rules.penalty * within + 1e-6
+    system = products + penalty * torch.eye(len(mean), dtype=torch.float64)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(system)).float()
+    own = [((away @ inverse) * away).sum(dim=1) for away in _centered(rows, mean)]
+    leverage = (torch.cat(own) + 1 / len(rows)).clamp_max(LARGEST_LEVERAGE)
+    return Ridge(rows, mean, inverse, leverage)
+
+
+def class_sums(rows: Tensor, class_ids: IntArray, n_classes: int) -> tuple[Tensor, Tensor]:
+    """(C,) number and (C, D) sums of the rows of each class."""
+    index = torch.from_numpy(class_ids)
+    sizes = torch.bincount(index, minlength=n_classes).float()
+    return sizes, torch.zeros(n_classes, rows.shape[1]).index_add_(0, index, rows)
+
+
+def _centered(rows: Tensor, mean: Tensor) -> Iterator[Tensor]:
+    """The rows without their mean, some at a time: a copy of all would need much memory."""
+    return (rows[start : start + CHUNK] - mean for start in range(0, len(rows), CHUNK))

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+
+from bacon_gcd.classes import ridge
+from bacon_gcd.classes.ridge import class_sums, fit_ridge
+from bacon_gcd.classes.rules import Rules
+from bacon_gcd.cluster import unit
+from tests.reference.ridge import squares_within, without_each
+
+
+def drawn(n=40, d=6, n_classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, n_classes, n)
+    means = rng.normal(size=(n_classes, d))
+    return torch.from_numpy(means[ids] + rng.normal(size=(n, d))).float(), ids
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 5.0])
+def test_the_prediction_for_a_row_is_that_of_a_regression_on_the_others(penalty):
+    rows, ids = drawn()
+    found = fit_ridge(rows, ids, Rules(penalty=penalty)).scores(ids, 3).numpy()
+    exact = rows.double().numpy()
+    by_hand = without_each(exact, ids, 3, penalty * squares_within(exact, ids))
+    np.testing.assert_allclose(found, by_hand, atol=1e-4)
+
+
+def test_other_classes_are_judged_by_the_same_regression():
+    rows, ids = drawn()
+    fitted = fit_ridge(rows, ids)
+    others = np.random.default_rng(1).integers(0, 5, len(ids))
+    exact = rows.double().numpy()
+    by_hand = without_each(exact, others, 5, squares_within(exact, ids))
+    np.testing.assert_allclose(fitted.scores(others, 5).numpy(), by_hand, atol=1e-4)
+
+
+def test_memberships_of_a_row_add_up_to_one_and_an_empty_class_has_none():
+    rows, ids = drawn()
+    found = fit_ridge(rows, ids).scores(ids, 5)
+    torch.testing.assert_close(found.sum(dim=1), torch.ones(len(ids)))
+    torch.testing.assert_close(found[:, 3:], torch.zeros(len(ids), 2))
+
+
+def test_a_row_in_the_wrong_class_is_told_by_the_others():
+    rng = np.random.default_rng(0)
+    ids = np.repeat([0, 1], 20)
+    centers = torch.eye(8)[torch.from_numpy(ids)]
+    rows = unit(centers + 0.1 * torch.from_numpy(rng.normal(size=(40, 8))).float())
+    mixed = ids.copy()
+    mixed[[3, 27]] = 1 - mixed[[3, 27]]
+    found = fit_ridge(rows, mixed).scores(mixed, 2).argmax(dim=1).numpy()
+    np.testing.assert_array_equal(found, ids)
+
+
+def test_noise_is_not_found_in_its_own_class():
+    """In many dimensions a regression fits any classes; without the row itself it cannot."""
+    rng = np.random.default_rng(0)
+    rows = torch.from_numpy(rng.normal(size=(100, 200))).float()
+    ids = rng.integers(0, 2, 100)
+    found = fit_ridge(rows, ids).scores(ids, 2).argmax(dim=1).numpy()
+    assert abs((found == ids).mean() - 0.5) < 0.15
+
+
+def test_parts_of_the_rows_give_what_all_of_them_give(monkeypatch):
+    rows, ids = drawn()
+    whole = fit_ridge(rows, ids).scores(ids, 3)
+    monkeypatch.setattr(ridge, "CHUNK", 7)
+    torch.testing.assert_close(fit_ridge(rows, ids).scores(ids, 3), whole)
+
+
+@pytest.mark.parametrize("rows", [torch.ones(1, 4), torch.ones(5, 4), torch.eye(3)])
+def test_one_row_equal_rows_and_a_class_per_row_have_finite_scores(rows):
+    ids = np.arange(len(rows)) if len(rows) == 3 else np.zeros(len(rows), dtype=np.int64)
+    found = fit_ridge(rows, ids).scores(ids, 3)
+    assert found.isfinite().all()
+
+
+def test_class_sums_are_numbers_and_sums_of_rows():
+    rows = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    sizes, sums = class_sums(rows, np.array([2, 0, 2]), 3)
+    assert sizes.tolist() == [1, 0, 2]
+    assert sums.tolist() == [[3, 4], [0, 0], [6, 8]]
