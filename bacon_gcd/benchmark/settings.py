@@ -60,6 +60,7 @@ class RunSettings:
         """
         run, split, recipe = (_own(kind, options) for kind in (cls, SplitSettings, Recipe))
         asked = cls(**run, split=SplitSettings(**split))
+        _refuse_no_training(asked, recipe.get("epochs"))
         return resolve(asked, changes=changes, recipe=recipe, device=device)
 
     def to_toml(self) -> str:
@@ -141,6 +142,16 @@ def resolve(
     if resolved.views != FRESH and resolved.recipe.epochs:
         assert resolved.n_views  # a wrong number is refused before a folder is made
     return resolved
+
+
+def _refuse_no_training(asked: RunSettings, epochs: int | None) -> None:
+    """Refuse 0 epochs of a method that learns: its scores would be of a random start."""
+    if epochs == 0 and recipe_for(asked.method, preset=asked.preset, changes={}).epochs:
+        untrained = [name for name in METHODS if not recipe_for(name, changes={}).epochs]
+        raise UserError(
+            f"--epochs 0: {asked.method} is trained, give at least 1; "
+            f"methods without training: {', '.join(untrained)}"
+        )
 
 
 def start_folder(folder: Path, settings: RunSettings, *, resume: bool) -> None:

@@ -43,7 +43,7 @@ ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, tail or ve
 Quick = Annotated[bool, typer.Option("--quick", help="A toy grid on planted vectors.")]
 BackboneName = Annotated[str, typer.Option("--backbone", help="See: bacon weights list.")]
 Seeds = Annotated[str, typer.Option(help="One or more, such as 0,1,2.")]
-Epochs = Annotated[int | None, typer.Option(min=0, help="Instead of the protocol's.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Instead of the protocol's.")]
 Datasets = Annotated[
     str | None, typer.Option(help="Only these columns, such as cifar10-lt,cifar100-lt.")
 ]

@@ -87,6 +87,7 @@ def test_a_mistake_is_one_line_and_exit_code_2():
         ["train", "-o", "new", "--learning-rate", "-1"],
         ["train", "-o", "new", "--epochs", "-1"],
         ["train", "-o", "new", "--seed", "-1"],
+        ["benchmark", "run", "--epochs", "0"],
         ["train", "-o", "new", "--evaluate-every", "-1"],
         ["train", "-o", "new", "--save-seconds", "-1"],
         ["train", "-o", "new", "--image-size", "0"],
@@ -103,6 +104,17 @@ def test_numbers_out_of_range_are_refused_where_options_are_parsed(words):
     done = runner.invoke(app, words)
     assert done.exit_code == 2
     assert f"Invalid value for '{words[-2]}'" in done.output
+
+
+def test_training_for_no_epochs_is_one_line(tmp_path):
+    words = ["train", "-o", tmp_path / "run", "--epochs", "0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bacon_gcd", *words], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("bacon: --epochs 0: bacon-s is trained, give at least 1")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_names_cannot_send_commands_to_the_terminal(capsys):
