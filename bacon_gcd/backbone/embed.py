@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from bacon_gcd.data.datasets import DATASETS, FOLDER, load_dataset
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.longtail import SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.system.devices import device_line
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,17 @@ def embed(
     workers: int = 2,
     data: Path | None = None,
     cache: Path | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Embedded:
     """Training images in the test view and n_views others, test images in the test view only.
 
-    source: a folder, table or .npz file, or a dataset's name for the split of the paper.
+    Args:
+        source: a folder, table or .npz file, or a dataset's name for the split of the paper.
+        tell: gets a line about what is going on.
     """
     table, train, test = _rows(source, data)
+    if tell is not None:
+        tell(device_line(backbone.device))
     folder = cache / "banks" if cache else None
     settings = ViewSettings("weak", backbone.image_size)
     start = time.monotonic()

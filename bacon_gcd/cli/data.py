@@ -26,7 +26,7 @@ from bacon_gcd.cli.app import (
     chosen_device,
     class_list,
     show,
-    tell_device,
+    tell,
 )
 from bacon_gcd.config import MAX_SEED, choose
 
@@ -144,6 +144,6 @@ def embed(
         workers=workers,
         data=data,
         cache=cache,
+        tell=tell,
     )
-    tell_device(where)
     show(embedded.values(), as_json=json, text=embedded.text())

@@ -34,7 +34,7 @@ from bacon_gcd.discovery.image_size import fitting_size
 from bacon_gcd.discovery.learn import Samples
 from bacon_gcd.discovery.names import refuse_names
 from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Tell, effort_for
-from bacon_gcd.system.devices import Device, describe, find_device
+from bacon_gcd.system.devices import Device, device_line, find_device
 from bacon_gcd.system.processes import agreed, refuse_differences
 from bacon_gcd.system.progress import followed_by
 
@@ -98,7 +98,7 @@ def read_inputs(
     tuned = find(name).quick_part if effort.epochs else MIRRORED
     backbone = open_backbone(name, tuned, size, device=device)
     backbone.stored = asked.stored
-    tell(f"device {describe(backbone.device)}")
+    tell(device_line(backbone.device))
     tell(backbone_line(name, backbone.image_size))
     n_missing = n_unfinished(table, backbone, n_views=effort.views, seed=asked.seed)
     expected = forecast(table, backbone, effort, n_missing=n_missing, workers=workers)
