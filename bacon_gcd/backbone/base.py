@@ -8,7 +8,6 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from bacon_gcd.backbone.packing import HALF_TOKENS
 from bacon_gcd.data.views import MEAN, STD
 from bacon_gcd.system.devices import Device as Device
 
@@ -35,8 +34,6 @@ class Backbone(nn.Module, ABC):
     """What is subtracted from pixels in [0, 1] before `trunk` sees them."""
     std: Color = STD
     """What they are divided by after that."""
-    stored: str = HALF_TOKENS
-    """How a bank keeps the tokens: half, or int8 in half the bytes; see `packing`."""
     weights: str
     """Identifies the weights alone: what a trained model checks before it is used."""
     hash: str

@@ -10,6 +10,7 @@ from typing import Any
 
 from bacon_gcd.backbone.bank import Bank, build_bank
 from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.packing import HALF_TOKENS
 from bacon_gcd.backbone.rendering import IntArray
 from bacon_gcd.data.datasets import DATASETS, FOLDER, load_dataset
 from bacon_gcd.data.images import ImageTable, read_images
@@ -67,6 +68,7 @@ def embed(
     *,
     n_views: int,
     strong_views: int = 0,
+    stored: str = HALF_TOKENS,
     seed: int = 0,
     workers: int = 2,
     data: Path | None = None,
@@ -77,6 +79,7 @@ def embed(
 
     Args:
         source: a folder, table or .npz file, or a dataset's name for the split of the paper.
+        stored: how tokens are kept on disk: half, or int8 in half the bytes.
         tell: gets a line about what is going on.
     """
     table, train, test = _rows(source, data)
@@ -93,6 +96,7 @@ def embed(
             n_views=counts[0],
             settings=settings,
             strong_views=counts[1],
+            stored=stored,
             seed=seed,
             folder=folder,
             workers=workers,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bacon_gcd.backbone.weights import full_name, own_image_size, trunk_dtype
+from bacon_gcd.backbone.catalogue import full_name, own_image_size
+from bacon_gcd.backbone.weights import trunk_dtype
 from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
 from bacon_gcd.data.datasets import find_dataset
 from bacon_gcd.data.longtail import SplitSettings

@@ -85,7 +85,7 @@ def _grid(folder: Path, results: Path | None) -> Grid:
 
 def _request(options: Mapping[str, Any], *experiments: str) -> Request:
     """What the options of a command ask for; mistakes are told before anything is done."""
-    from bacon_gcd.backbone.weights import find
+    from bacon_gcd.backbone.catalogue import find
     from bacon_gcd.benchmark.grid import Request
 
     find(options["backbone"])
@@ -376,7 +376,7 @@ def claims(
 
     Example: bacon benchmark claims --protocol vectors --seeds 0,1,2
     """
-    from bacon_gcd.backbone.weights import find
+    from bacon_gcd.backbone.catalogue import find
     from bacon_gcd.benchmark.claims import all_claims, claims_text
     from bacon_gcd.benchmark.grid import Request
 

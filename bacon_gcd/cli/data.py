@@ -134,12 +134,12 @@ def embed(
         trunk_dtype=trunk_dtype(trunk, device=where),
         device=where,
     )
-    opened.stored = choose("stored tokens", stored, STORED)
     embedded = fill_banks(
         source,
         opened,
         n_views=views,
         strong_views=strong_views,
+        stored=choose("stored tokens", stored, STORED),
         seed=seed,
         workers=workers,
         data=data,
