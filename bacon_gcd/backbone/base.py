@@ -20,6 +20,12 @@ def device_or_default(device: Device) -> torch.device:
     return torch.get_default_device() if device is None else torch.device(device)
 
 
+def in_precision(dtype: torch.dtype, images: Tensor) -> torch.autocast:
+    """Computes a trunk in bfloat16 where that is its precision."""
+    lower = dtype != torch.float32
+    return torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=lower)
+
+
 class Backbone(nn.Module, ABC):
     """A trunk that never changes, and as many tails as a method has branches."""
 
@@ -44,6 +50,11 @@ class Backbone(nn.Module, ABC):
         """Where the weights are; torch's default device where there are none."""
         first = next(chain(self.parameters(), self.buffers()), None)
         return torch.get_default_device() if first is None else first.device
+
+    def check_images(self, images: Tensor) -> None:
+        """A ValueError unless the images have the size that the trunk takes."""
+        if images.shape[1:] != (3, self.image_size, self.image_size):
+            raise ValueError(f"{self.name} takes {self.image_size} px, got {tuple(images.shape)}")
 
     @abstractmethod
     def trunk(self, images: Tensor) -> Tensor:
