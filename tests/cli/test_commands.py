@@ -106,14 +106,10 @@ def test_numbers_out_of_range_are_refused_where_options_are_parsed(words):
     assert f"Invalid value for '{words[-2]}'" in done.output
 
 
-def test_training_for_no_epochs_is_one_line(tmp_path):
-    words = ["train", "-o", tmp_path / "run", "--epochs", "0"]
-    done = subprocess.run(
-        [sys.executable, "-m", "bacon_gcd", *words], capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("bacon: --epochs 0: bacon-s is trained, give at least 1")
-    assert done.stderr.count("\n") == 1
+def test_training_for_no_epochs_is_refused_before_anything_is_written(tmp_path):
+    done = runner.invoke(app, ["train", "-o", str(tmp_path / "run"), "--epochs", "0"])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("--epochs 0: bacon-s is trained, give at least 1")
     assert not (tmp_path / "run").exists()
 
 
