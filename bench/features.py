@@ -6,7 +6,8 @@ BACON_DATA=FOLDER python -m bench features   stores what it computes, prints one
 import numpy as np
 import torch
 
-from bacon_gcd.backbone.weights import MIRRORED, OFFLINE, TOGETHER, load_backbone
+from bacon_gcd.backbone.catalogue import OFFLINE, TOGETHER
+from bacon_gcd.backbone.weights import MIRRORED, load_backbone
 from bacon_gcd.discovery.image_size import fitting_size
 from bench.discovery import ours
 from bench.discovery_sets import (

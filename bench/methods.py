@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import torch
 
-from bacon_gcd.backbone.weights import cached, load_backbone
+from bacon_gcd.backbone.catalogue import cached
+from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.methods import METHODS, build_method, preset_of, settings_for
 from bacon_gcd.methods.base import Recipe, Task

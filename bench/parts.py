@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from bacon_gcd.backbone.catalogue import cached
 from bacon_gcd.backbone.tail import fold_tokens
-from bacon_gcd.backbone.weights import cached, load_backbone
+from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.memory import keep_freed_memory
 from bacon_gcd.training.optimizers import optimizer_for

@@ -2,9 +2,10 @@
 
 import torch
 
+from bacon_gcd.backbone.catalogue import cached
 from bacon_gcd.backbone.resnet_tail import PlainResNetTail
 from bacon_gcd.backbone.vit import native_bfloat16
-from bacon_gcd.backbone.weights import cached, load_backbone
+from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.memory import keep_freed_memory
 from bacon_gcd.training.optimizers import optimizer_for

@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock
 
 from bacon_gcd import cli, points
-from bacon_gcd.backbone import bank, filling, weights
+from bacon_gcd.backbone import bank, catalogue, filling
 from bacon_gcd.backbone.bank import build_bank
 from bacon_gcd.backbone.vit import ViTConfig
 from bacon_gcd.backbone.weights import load_backbone
@@ -99,8 +99,8 @@ def use_small_backbone():
     """A tiny ViT in place of a catalogue entry; its weights are in the cache already."""
     name = "resnet18.pypi_in1k"
     config = ViTConfig(name, pretrained_grid=4, image_size=64, heads=2, **SIZE)
-    entry = weights.Weights(name, "nothing", False, "none", "none", 64, vit=config)
-    weights.CATALOGUE[name] = entry
+    entry = catalogue.Weights(name, "nothing", False, "none", "none", 64, vit=config)
+    catalogue.CATALOGUE[name] = entry
     return name
 
 

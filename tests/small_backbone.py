@@ -5,7 +5,7 @@ import os
 import torch
 from safetensors.torch import save_file
 
-from bacon_gcd.backbone import weights
+from bacon_gcd.backbone import catalogue
 from bacon_gcd.backbone.vit import ViTConfig
 from tests.reference.vit import random_state
 
@@ -20,8 +20,8 @@ def use_small_backbone(monkeypatch, name="resnet18.pypi_in1k"):
     if "BACON_CACHE" not in os.environ:
         raise RuntimeError("set BACON_CACHE to a folder of the test before use_small_backbone")
     config = ViTConfig(name, pretrained_grid=4, image_size=64, heads=2, **SIZE)
-    entry = weights.Weights(name, "nothing", False, "none", "none", 64, vit=config)
-    monkeypatch.setitem(weights.CATALOGUE, name, entry)
+    entry = catalogue.Weights(name, "nothing", False, "none", "none", 64, vit=config)
+    monkeypatch.setitem(catalogue.CATALOGUE, name, entry)
     entry.path.parent.mkdir(parents=True, exist_ok=True)
     save_file(random_state(grid=4, seed=0, dtype=torch.float32, **SIZE), entry.path)
     return name

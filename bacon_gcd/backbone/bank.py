@@ -35,6 +35,7 @@ from bacon_gcd.system.processes import agreed, any_says, is_first, n_processes, 
 __all__ = ["Bank", "FreshTokens", "ReadyTokens", "TokenSource", "build_bank"]
 
 LOCK = ".lock"
+CHUNK = 256  # images that a kill can cost
 SPARE_BYTES = 64 * 2**20  # what a bank leaves free on the disk
 
 
@@ -46,21 +47,21 @@ class Bank:
         journal: Journal,
         views: Sequence[StoredView],
         *,
+        token_shape: tuple[int, ...],
+        stored: str = HALF_TOKENS,
         device: torch.device,
         n_computed: int = 0,
-        token_shape: tuple[int, ...] | None = None,
     ) -> None:
         """Open the finished files of `views`, the test view first.
 
-        device: of the tokens that are handed out.
-        token_shape: of these, where they are stored packed.
+        token_shape, device: of the tokens that are handed out.
+        stored: how they are kept; see `packing`.
         n_computed: views of images that were computed just now, for the record.
         """
         self._journal, self._names = journal, [view.name for view in views]
         self.device, self.n_computed = device, n_computed
         self.folder, self.key = journal.folder, journal.key
-        self.token_shape = token_shape or journal.token_shape
-        self.packed = self.token_shape != journal.token_shape
+        self.token_shape, self.packed = token_shape, stored != HALF_TOKENS
         kinds = np.array([view.settings.kind for view in views])
         self._stored: dict[str, IntArray] = {
             kind: np.flatnonzero(kinds == kind) for kind in sorted(set(kinds) - {"test"})
@@ -136,15 +137,17 @@ def build_bank(
     settings: ViewSettings | None = None,
     strong_views: int = 0,
     strong: ViewSettings | None = None,
+    stored: str = HALF_TOKENS,
     seed: int = 0,
     folder: Path | None = None,
     workers: int = 2,
-    chunk: int = 256,
+    chunk: int = CHUNK,
     device: Device = None,
 ) -> Bank:
     """The bank of these rows of a table, of which only what no bank holds yet is computed.
 
     n_views, strong_views: training views to store of each kind, besides the test view.
+    stored: how tokens are kept, half or int8; see `packing`.
     folder: the folder of banks, by default in the cache; the bank is folder/key.
     workers: threads that open images and make views while the trunk is busy with others.
     chunk: images per chunk, what a kill can cost; a bank that exists keeps its own.
@@ -157,36 +160,57 @@ def build_bank(
         raise UserError("there are no images to embed")
     views = _views(backbone, n_views, settings, strong_views, strong, seed)
     names = [view.name for view in views]
-    key = bank_key(table, rows, backbone)
-    shape = stored_shape(tuple(backbone.token_shape), backbone.stored)
-    own_folder = (folder or banks_dir()) / key
-    empty = Journal(own_folder, key, len(rows), shape, chunk, backbone.name)
+    empty = _empty_journal(table, rows, backbone, stored=stored, folder=folder, chunk=chunk)
     n_computed = 0
     # One process may already be filling the bank when another looks: they go by what any has seen.
     if any_says(not open_journal(empty).complete(names)):
         with agreed():
             _check_space(open_journal(empty), names)
-        with _one_writer(own_folder):
-            n_computed = fill(open_journal(empty), views, table, rows, backbone, workers)
+        with _one_writer(empty.folder):
+            journal = open_journal(empty)
+            n_computed = fill(journal, views, table, rows, backbone, stored=stored, workers=workers)
     journal = open_journal(empty)
     journal.check(names)
-    chosen = backbone.device if device is None else torch.device(device)
-    own_shape = tuple(backbone.token_shape)
-    return Bank(journal, views, device=chosen, n_computed=n_computed, token_shape=own_shape)
+    return Bank(
+        journal,
+        views,
+        token_shape=tuple(backbone.token_shape),
+        stored=stored,
+        device=backbone.device if device is None else torch.device(device),
+        n_computed=n_computed,
+    )
 
 
 def n_unfinished(
-    table: ImageTable, backbone: Backbone, *, n_views: int, seed: int, folder: Path | None = None
+    table: ImageTable,
+    backbone: Backbone,
+    *,
+    n_views: int,
+    stored: str = HALF_TOKENS,
+    seed: int,
+    folder: Path | None = None,
 ) -> int:
     """Images of a table that are not in its bank yet, in one of the views that it is to have."""
     rows = np.arange(len(table))
-    key = bank_key(table, rows, backbone)
-    shape = stored_shape(tuple(backbone.token_shape), backbone.stored)
-    own_folder = (folder or banks_dir()) / key
-    journal = open_journal(Journal(own_folder, key, len(rows), shape, 256, backbone.name))
+    journal = open_journal(_empty_journal(table, rows, backbone, stored=stored, folder=folder))
     names = [view.name for view in _views(backbone, n_views, None, 0, None, seed)]
     unfinished = (n for n in range(journal.n_chunks) if not journal.done_all(names, n))
     return sum(len(journal.span(number)) for number in unfinished)
+
+
+def _empty_journal(
+    table: ImageTable,
+    rows: IntArray,
+    backbone: Backbone,
+    *,
+    stored: str,
+    folder: Path | None,
+    chunk: int = CHUNK,
+) -> Journal:
+    """The journal of the bank of these rows, before anything is in it."""
+    key = bank_key(table, rows, backbone, stored=stored)
+    shape = stored_shape(tuple(backbone.token_shape), stored)
+    return Journal((folder or banks_dir()) / key, key, len(rows), shape, chunk, backbone.name)
 
 
 def banks_dir() -> Path:
@@ -194,7 +218,9 @@ def banks_dir() -> Path:
     return cache_dir() / "banks"
 
 
-def bank_key(table: ImageTable, rows: IntArray, backbone: Backbone) -> str:
+def bank_key(
+    table: ImageTable, rows: IntArray, backbone: Backbone, *, stored: str = HALF_TOKENS
+) -> str:
     """What every file of a bank depends on, `TRUNK-IMAGES`; a view's name tells the rest.
 
     Of the table these are the names and contents of the rows: labels may be corrected, and other
@@ -202,7 +228,7 @@ def bank_key(table: ImageTable, rows: IntArray, backbone: Backbone) -> str:
     """
     ids, contents = ([column[row] for row in rows] for column in (table.ids, table.contents))
     color = [list(backbone.mean), list(backbone.std)]
-    packed = [] if backbone.stored == HALF_TOKENS else [backbone.stored]
+    packed = [] if stored == HALF_TOKENS else [stored]
     trunk = digest(FORMAT, backbone.hash, list(backbone.token_shape), color, *packed)
     return f"{trunk}-{digest(ids, contents)}"
 

@@ -8,7 +8,6 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from bacon_gcd.backbone.packing import HALF_TOKENS
 from bacon_gcd.data.views import MEAN, STD
 from bacon_gcd.system.devices import Device as Device
 
@@ -19,6 +18,12 @@ Color = tuple[float, float, float]
 def device_or_default(device: Device) -> torch.device:
     """The device itself, or torch's default one."""
     return torch.get_default_device() if device is None else torch.device(device)
+
+
+def in_precision(dtype: torch.dtype, images: Tensor) -> torch.autocast:
+    """Computes a trunk in bfloat16 where that is its precision."""
+    lower = dtype != torch.float32
+    return torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=lower)
 
 
 class Backbone(nn.Module, ABC):
@@ -35,8 +40,6 @@ class Backbone(nn.Module, ABC):
     """What is subtracted from pixels in [0, 1] before `trunk` sees them."""
     std: Color = STD
     """What they are divided by after that."""
-    stored: str = HALF_TOKENS
-    """How a bank keeps the tokens: half, or int8 in half the bytes; see `packing`."""
     weights: str
     """Identifies the weights alone: what a trained model checks before it is used."""
     hash: str
@@ -47,6 +50,11 @@ class Backbone(nn.Module, ABC):
         """Where the weights are; torch's default device where there are none."""
         first = next(chain(self.parameters(), self.buffers()), None)
         return torch.get_default_device() if first is None else first.device
+
+    def check_images(self, images: Tensor) -> None:
+        """A ValueError unless the images have the size that the trunk takes."""
+        if images.shape[1:] != (3, self.image_size, self.image_size):
+            raise ValueError(f"{self.name} takes {self.image_size} px, got {tuple(images.shape)}")
 
     @abstractmethod
     def trunk(self, images: Tensor) -> Tensor:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bacon_gcd.backbone.bank import Bank, build_bank
 from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.packing import HALF_TOKENS
 from bacon_gcd.backbone.rendering import IntArray
 from bacon_gcd.data.datasets import DATASETS, FOLDER, load_dataset
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.longtail import SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.system.devices import device_line
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,23 @@ def embed(
     *,
     n_views: int,
     strong_views: int = 0,
+    stored: str = HALF_TOKENS,
     seed: int = 0,
     workers: int = 2,
     data: Path | None = None,
     cache: Path | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Embedded:
     """Training images in the test view and n_views others, test images in the test view only.
 
-    source: a folder, table or .npz file, or a dataset's name for the split of the paper.
+    Args:
+        source: a folder, table or .npz file, or a dataset's name for the split of the paper.
+        stored: how tokens are kept on disk: half, or int8 in half the bytes.
+        tell: gets a line about what is going on.
     """
     table, train, test = _rows(source, data)
+    if tell is not None:
+        tell(device_line(backbone.device))
     folder = cache / "banks" if cache else None
     settings = ViewSettings("weak", backbone.image_size)
     start = time.monotonic()
@@ -86,6 +96,7 @@ def embed(
             n_views=counts[0],
             settings=settings,
             strong_views=counts[1],
+            stored=stored,
             seed=seed,
             folder=folder,
             workers=workers,

@@ -16,6 +16,16 @@ from typing import Any
 
 from safetensors.torch import save
 
+from bacon_gcd.backbone.catalogue import (
+    HUB_FILE,
+    OFFLINE,
+    Weights,
+    cached,
+    find,
+    hub_address,
+    library_of,
+    parts_of,
+)
 from bacon_gcd.backbone.hub import get_from_library, hub_file, verify_from_library
 from bacon_gcd.backbone.state import (
     State,
@@ -24,17 +34,7 @@ from bacon_gcd.backbone.state import (
     read_state,
     read_torch_bytes,
 )
-from bacon_gcd.backbone.weights import (
-    HUB_FILE,
-    OFFLINE,
-    Weights,
-    build,
-    cached,
-    find,
-    hub_address,
-    library_of,
-    parts_of,
-)
+from bacon_gcd.backbone.weights import build
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json, sha256_of, write_atomic, write_json
 from bacon_gcd.system.locks import draft_folder

@@ -67,10 +67,13 @@ def fill(
     table: ImageTable,
     rows: IntArray,
     backbone: Backbone,
+    *,
+    stored: str,
     workers: int,
 ) -> int:
     """Copy or compute every unfinished chunk; how many views of images were computed.
 
+    stored: how tokens are kept; see `packing`.
     Several processes take one chunk each, again and again; the first one keeps the journal.
     """
     journal.check([view.name for view in views])
@@ -94,7 +97,7 @@ def fill(
     ):
         for turn in range(-(-len(chunks) // n_processes())):
             done = [
-                _compute(chunk, journal, copies, rendered, backbone, advance)
+                _compute(chunk, journal, copies, rendered, backbone, stored, advance)
                 for chunk in own[turn : turn + 1]
             ]
             for each in chain(*gather_facts(done)):
@@ -112,6 +115,7 @@ def _compute(
     copies: Mapping[str, Copies],
     rendered: Iterator[PixelArray],
     backbone: Backbone,
+    stored: str,
     advance: Advance,
 ) -> dict[str, Any]:
     """Copy or compute a chunk and write it; what the journal is to say of it."""
@@ -119,7 +123,7 @@ def _compute(
     tokens = {v.name: copies[v.name].read(span, journal.token_shape) for v in chunk.views}
     for piece in chunk.pieces:
         for view, images in zip(piece.views, next(rendered), strict=True):
-            made = as_stored(trunk_tokens(backbone, images), backbone)
+            made = as_stored(trunk_tokens(backbone, images), backbone, stored)
             tokens[view.name][piece.positions - span.start] = made
         n_views = len(piece.views)
         advance(len(piece.positions), note=f"{n_views} views each" if n_views > 1 else "")
@@ -153,11 +157,10 @@ def _pieces(span: range, views: Sequence[StoredView], copies: Mapping[str, Copie
     ]
 
 
-def as_stored(tokens: Tensor, backbone: Backbone) -> HalfArray:
-    """Tokens as the backbone wants them stored."""
-    if backbone.stored == HALF_TOKENS:
-        return as_half(tokens, backbone)
-    packed: HalfArray = pack(torch.from_numpy(as_half(tokens, backbone))).numpy()
+def as_stored(tokens: Tensor, backbone: Backbone, stored: str) -> HalfArray:
+    """Tokens as half floats, or packed into fewer of them."""
+    half = as_half(tokens, backbone)
+    packed: HalfArray = half if stored == HALF_TOKENS else pack(torch.from_numpy(half)).numpy()
     return packed
 
 

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from bacon_gcd.backbone import hf, timm_models
-from bacon_gcd.backbone.weights import HUB_FILE, library_of, load_backbone
+from bacon_gcd.backbone.catalogue import HUB_FILE, library_of
+from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.config import UserError
 from bacon_gcd.system.files import read_json, sha256_of, write_json
 from bacon_gcd.system.locks import draft_folder

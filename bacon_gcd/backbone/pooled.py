@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from bacon_gcd.backbone.base import Backbone, Color, Device, device_or_default
+from bacon_gcd.backbone.base import Backbone, Color, Device, device_or_default, in_precision
 from bacon_gcd.backbone.vectors import VectorTail
 from bacon_gcd.backbone.vit import native_bfloat16
 from bacon_gcd.config import UserError
@@ -71,10 +71,8 @@ class PooledBackbone(Backbone):
     @torch.no_grad()
     def trunk(self, images: Tensor) -> Tensor:
         """(N, 3, S, S) normalized images to (N, D) vectors, without gradient."""
-        if images.shape[1:] != (3, self.image_size, self.image_size):
-            raise ValueError(f"{self.name} takes {self.image_size} px, got {tuple(images.shape)}")
-        lower = self.trunk_dtype != torch.float32
-        with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=lower):
+        self.check_images(images)
+        with in_precision(self.trunk_dtype, images):
             return self.embed(self.network, images).float()
 
     def new_tail(self) -> VectorTail:

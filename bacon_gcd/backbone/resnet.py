@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.backbone.base import Backbone, Device, device_or_default
+from bacon_gcd.backbone.base import Backbone, Device, device_or_default, in_precision
 from bacon_gcd.backbone.resnet_tail import EPSILON, ResNetTail
 from bacon_gcd.backbone.state import check_state, state_digest
 from bacon_gcd.backbone.vit import native_bfloat16
@@ -121,8 +121,7 @@ class ResNet(Backbone):
     @torch.no_grad()
     def trunk(self, images: Tensor) -> Tensor:
         """(N, 3, S, S) normalized images to (N, *token_shape) tokens, without gradient."""
-        if images.shape[1:] != (3, self.image_size, self.image_size):
-            raise ValueError(f"{self.name} takes {self.image_size} px, got {tuple(images.shape)}")
+        self.check_images(images)
         piece = PIECE if images.device.type == "cpu" else max(len(images), 1)
         return torch.cat([self._filled_up(some) for some in torch.split(images, piece)])
 
@@ -134,8 +133,7 @@ class ResNet(Backbone):
         return self._tokens(images)[:n_images]
 
     def _tokens(self, images: Tensor) -> Tensor:
-        lower = self.trunk_dtype != torch.float32
-        with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=lower):
+        with in_precision(self.trunk_dtype, images):
             maps: Tensor = self.stem(images.contiguous(memory_format=torch.channels_last))
             maps = self.blocks(F.max_pool2d(maps, 3, stride=2, padding=1))
             if len(self.lead):

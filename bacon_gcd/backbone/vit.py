@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bacon_gcd.backbone.base import Backbone, Device, device_or_default
+from bacon_gcd.backbone.base import Backbone, Device, device_or_default, in_precision
 from bacon_gcd.backbone.state import check_state, state_digest
 from bacon_gcd.backbone.tail import EPS, Block, ChainedTail, FoldedTail, fold_tokens
 from bacon_gcd.config import UserError
@@ -140,10 +140,8 @@ class ViT(Backbone):
     @torch.no_grad()
     def trunk(self, images: Tensor) -> Tensor:
         """(N, 3, S, S) normalized images to (N, *token_shape) tokens, without gradient."""
-        if images.shape[1:] != (3, self.image_size, self.image_size):
-            raise ValueError(f"{self.name} takes {self.image_size} px, got {tuple(images.shape)}")
-        lower = self.trunk_dtype != torch.float32
-        with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=lower):
+        self.check_images(images)
+        with in_precision(self.trunk_dtype, images):
             tokens = self._embed(images)
             for block in self.blocks[: -self.tuned_blocks]:
                 tokens = block(tokens)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bacon_gcd.backbone import fetch
-from bacon_gcd.backbone.weights import OFFLINE, cached
+from bacon_gcd.backbone.catalogue import OFFLINE, cached
 from bacon_gcd.benchmark.evaluation import frozen_placed
 from bacon_gcd.benchmark.run import train_run
 from bacon_gcd.benchmark.settings import RunSettings, resolve

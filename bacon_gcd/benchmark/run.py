@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bacon_gcd.backbone.weights import find
+from bacon_gcd.backbone.catalogue import find
 from bacon_gcd.benchmark.evaluation import evaluate, frozen_kmeans, train_probe, unit_features
 from bacon_gcd.benchmark.predictions import write_predictions
 from bacon_gcd.benchmark.recorder import RunRecorder

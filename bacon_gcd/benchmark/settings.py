@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bacon_gcd.backbone.weights import full_name, own_image_size, trunk_dtype
+from bacon_gcd.backbone.catalogue import full_name, own_image_size
+from bacon_gcd.backbone.weights import trunk_dtype
 from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
 from bacon_gcd.data.datasets import find_dataset
 from bacon_gcd.data.longtail import SplitSettings
@@ -60,6 +61,7 @@ class RunSettings:
         """
         run, split, recipe = (_own(kind, options) for kind in (cls, SplitSettings, Recipe))
         asked = cls(**run, split=SplitSettings(**split))
+        _refuse_no_training(asked, recipe.get("epochs"))
         return resolve(asked, changes=changes, recipe=recipe, device=device)
 
     def to_toml(self) -> str:
@@ -141,6 +143,16 @@ def resolve(
     if resolved.views != FRESH and resolved.recipe.epochs:
         assert resolved.n_views  # a wrong number is refused before a folder is made
     return resolved
+
+
+def _refuse_no_training(asked: RunSettings, epochs: int | None) -> None:
+    """Refuse 0 epochs of a method that learns: its scores would be of a random start."""
+    if epochs == 0 and recipe_for(asked.method, preset=asked.preset, changes={}).epochs:
+        untrained = [name for name in METHODS if not recipe_for(name, changes={}).epochs]
+        raise UserError(
+            f"--epochs 0: {asked.method} is trained, give at least 1; "
+            f"methods without training: {', '.join(untrained)}"
+        )
 
 
 def start_folder(folder: Path, settings: RunSettings, *, resume: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bacon_gcd.backbone.weights import find
+from bacon_gcd.backbone.catalogue import find
 from bacon_gcd.benchmark.cells import CellResult
 from bacon_gcd.benchmark.experiments import Experiment
 from bacon_gcd.benchmark.grid import Grid, Request

@@ -244,12 +244,13 @@ def join_classes(features: Tensor, class_ids: IntArray, classes: IntArray) -> li
 
 def _means(features: Tensor, class_ids: IntArray, classes: IntArray) -> tuple[FloatArray, IntArray]:
     """(n, D) mean of the rows of each class, not of length 1: rows count, not centroids."""
-    sizes = np.bincount(class_ids, minlength=int(classes.max(initial=-1)) + 1)[classes]
+    sizes = np.zeros(len(classes), dtype=np.int64)
     means = np.zeros((len(classes), features.shape[1]))
     for row, number in enumerate(classes):
+        members = class_ids == number
+        sizes[row] = members.sum()
         if sizes[row]:
-            members = torch.from_numpy(class_ids == number)
-            means[row] = features[members].double().mean(dim=0).numpy()
+            means[row] = features[torch.from_numpy(members)].double().mean(dim=0).numpy()
     return means, sizes
 
 

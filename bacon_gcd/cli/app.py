@@ -172,10 +172,9 @@ def device_of_one(what: str, name: str) -> torch.device:
 
 def tell_device(device: torch.device) -> None:
     """Say which device it is, once the input is known to be good: a mistake is one line."""
-    from bacon_gcd.system.devices import describe
+    from bacon_gcd.system.devices import device_line
 
-    several = f", {n_launched()} processes" if n_launched() > 1 else ""
-    tell(f"device {describe(device)}{several}")
+    tell(device_line(device))
 
 
 def refuse_other_programs() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,25 +12,29 @@ from bacon_gcd.cli.app import (
     DataFolder,
     DeviceName,
     JsonFlag,
-    KnownClasses,
-    LabeledRatio,
-    LabeledShare,
-    Profile,
-    Ratio,
-    UnlabeledRatio,
     app,
     chosen_device,
-    class_list,
     device_of_one,
     say,
     show,
     tell,
     tell_device,
 )
-from bacon_gcd.config import UserError, choose
+from bacon_gcd.cli.cells import (
+    DEFAULT_BACKBONE,
+    Asked,
+    AskedOfOneDataset,
+    BackboneName,
+    Epochs,
+    ProtocolName,
+    Seeds,
+    seed_list,
+)
+from bacon_gcd.cli.groups import with_options_of
+from bacon_gcd.config import choose
 
 if TYPE_CHECKING:
-    from bacon_gcd.benchmark.grid import Grid, Request
+    from bacon_gcd.benchmark.grid import Grid
 
 benchmark_app = typer.Typer(no_args_is_help=True, help="Run the paper's experiments as tables.")
 app.add_typer(benchmark_app, name="benchmark")
@@ -39,74 +43,17 @@ Experiments = Annotated[
     list[str] | None, typer.Argument(help="See: bacon benchmark list; all of them if none.")
 ]
 OneExperiment = Annotated[str, typer.Argument(help="See: bacon benchmark list.")]
-ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, tail or vectors.")]
-Quick = Annotated[bool, typer.Option("--quick", help="A toy grid on planted vectors.")]
-BackboneName = Annotated[str, typer.Option("--backbone", help="See: bacon weights list.")]
-Seeds = Annotated[str, typer.Option(help="One or more, such as 0,1,2.")]
-Epochs = Annotated[int | None, typer.Option(min=0, help="Instead of the protocol's.")]
-Datasets = Annotated[
-    str | None, typer.Option(help="Only these columns, such as cifar10-lt,cifar100-lt.")
-]
-OneDataset = Annotated[
-    str | None, typer.Option("--dataset", help="One of your own: folder:PATH, with --known.")
-]
-Methods = Annotated[str | None, typer.Option(help="Only these rows, such as gcd,bacon-s.")]
 GridFolder = Annotated[Path, typer.Option("--grid", help="Where cells are worked on.")]
 Results = Annotated[
     Path | None, typer.Option("--results", help="Finished cells; GRID/results if not given.")
 ]
-SPLIT_OPTIONS = ("profile", "ratio", "labeled_ratio", "unlabeled_ratio")
 DEFAULT_GRID = Path("runs/benchmark")
-DEFAULT_BACKBONE = "resnet18.pypi_in1k"
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        seeds = tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        seeds = ()
-    if not seeds or min(seeds) < 0:
-        raise UserError(f"--seeds {text!r}: give numbers such as 0,1,2")
-    return seeds
-
-
-def _names(option: str, text: str | None) -> tuple[str, ...] | None:
-    names = tuple(part.strip() for part in (text or "").split(",") if part.strip())
-    if text is not None and not names:
-        raise UserError(f"{option} {text!r}: give one name or more, with commas between them")
-    return names or None
 
 
 def _grid(folder: Path, results: Path | None) -> Grid:
     from bacon_gcd.benchmark.grid import Grid
 
     return Grid(folder, results or folder / "results")
-
-
-def _request(options: Mapping[str, Any], *experiments: str) -> Request:
-    """What the options of a command ask for; mistakes are told before anything is done."""
-    from bacon_gcd.backbone.weights import find
-    from bacon_gcd.benchmark.grid import Request
-
-    find(options["backbone"])
-    split = {name: options[name] for name in SPLIT_OPTIONS} | {
-        "known": class_list(options["known"])
-    }
-    if options["labeled_share"] != 0.5:
-        split["labeled_share"] = options["labeled_share"]
-    own = options["dataset"]
-    request = Request(
-        experiments=experiments or tuple(options.get("experiments") or ()),
-        protocol="quick" if options["quick"] else options["protocol"],
-        backbone=options["backbone"],
-        seeds=_numbers(options["seeds"]),
-        epochs=options["epochs"],
-        datasets=(own,) if own else _names("--datasets", options["datasets"]),
-        methods=_names("--methods", options["methods"]),
-        split={name: value for name, value in split.items() if value is not None},
-    )
-    request.tables()
-    return request
 
 
 @benchmark_app.command("list")
@@ -138,23 +85,11 @@ def list_experiments(json: JsonFlag = False) -> None:
 
 
 @benchmark_app.command()
+@with_options_of("asked")
 def run(
-    context: typer.Context,
     experiments: Experiments = None,
-    protocol: ProtocolName = "paper",
-    quick: Quick = False,
-    backbone: BackboneName = DEFAULT_BACKBONE,
-    seeds: Seeds = "0",
-    epochs: Epochs = None,
-    datasets: Datasets = None,
-    dataset: OneDataset = None,
-    methods: Methods = None,
-    profile: Profile = None,
-    ratio: Ratio = None,
-    labeled_ratio: LabeledRatio = None,
-    unlabeled_ratio: UnlabeledRatio = None,
-    known: KnownClasses = None,
-    labeled_share: LabeledShare = 0.5,
+    *,
+    asked: Asked,
     jobs: Annotated[int, typer.Option(min=1, help="Cells side by side.")] = 1,
     shard: Annotated[str | None, typer.Option(help="Part i of n of the cells, such as 3/16.")] = (
         None
@@ -176,7 +111,7 @@ def run(
     from bacon_gcd.benchmark.runner import run_grid, run_jobs
 
     where = chosen_device(device) if jobs == 1 else device_of_one("--jobs", device)
-    request = _request(context.params)
+    request = asked.request(*(experiments or ()))
     folders = _grid(grid, results)
     cells, left_out = with_images(sharded(request.cells(), shard), folders, data)
     before = {cell.name for cell in cells if folders.result_path(cell).exists()}
@@ -195,27 +130,15 @@ def run(
 
 
 @benchmark_app.command()
+@with_options_of("asked")
 def table(
-    context: typer.Context,
     experiment: OneExperiment,
+    *,
     format: Annotated[str, typer.Option(help="md, latex, csv, json or html.")] = "md",
     against: Annotated[
         str | None, typer.Option(help="Show differences from this row, paired by seed.")
     ] = None,
-    protocol: ProtocolName = "paper",
-    quick: Quick = False,
-    backbone: BackboneName = DEFAULT_BACKBONE,
-    seeds: Seeds = "0",
-    epochs: Epochs = None,
-    datasets: Datasets = None,
-    dataset: OneDataset = None,
-    methods: Methods = None,
-    profile: Profile = None,
-    ratio: Ratio = None,
-    labeled_ratio: LabeledRatio = None,
-    unlabeled_ratio: UnlabeledRatio = None,
-    known: KnownClasses = None,
-    labeled_share: LabeledShare = 0.5,
+    asked: Asked,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write it to a file.")] = None,
     grid: GridFolder = DEFAULT_GRID,
     results: Results = None,
@@ -230,7 +153,7 @@ def table(
     from bacon_gcd.system.files import write_atomic
 
     format = "json" if json else choose("format", format, FORMATS)
-    request = _request(context.params, experiment)
+    request = asked.request(experiment)
     found = make_table(request.tables()[0], request, _grid(grid, results))
     text = render(found, format, against=against and other_row(found, against))
     if out is None:
@@ -240,23 +163,11 @@ def table(
 
 
 @benchmark_app.command()
+@with_options_of("asked")
 def status(
-    context: typer.Context,
     experiments: Experiments = None,
-    protocol: ProtocolName = "paper",
-    quick: Quick = False,
-    backbone: BackboneName = DEFAULT_BACKBONE,
-    seeds: Seeds = "0",
-    epochs: Epochs = None,
-    datasets: Datasets = None,
-    dataset: OneDataset = None,
-    methods: Methods = None,
-    profile: Profile = None,
-    ratio: Ratio = None,
-    labeled_ratio: LabeledRatio = None,
-    unlabeled_ratio: UnlabeledRatio = None,
-    known: KnownClasses = None,
-    labeled_share: LabeledShare = 0.5,
+    *,
+    asked: Asked,
     grid: GridFolder = DEFAULT_GRID,
     results: Results = None,
     json: JsonFlag = False,
@@ -267,7 +178,7 @@ def status(
     """
     from bacon_gcd.benchmark.status import status_of
 
-    found = status_of(_request(context.params), _grid(grid, results))
+    found = status_of(asked.request(*(experiments or ())), _grid(grid, results))
     show(found.as_dict(), as_json=json, text=found.text())
 
 
@@ -316,27 +227,15 @@ def verify(
 
 
 @benchmark_app.command()
+@with_options_of("asked")
 def figure(
-    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(help="tsne, counts, count-errors, sizes, confusion, curves or alignment."),
     ],
+    *,
     experiment: Annotated[str, typer.Option(help="Whose rows are drawn.")] = "table2",
-    protocol: ProtocolName = "paper",
-    quick: Quick = False,
-    backbone: BackboneName = DEFAULT_BACKBONE,
-    seeds: Seeds = "0",
-    epochs: Epochs = None,
-    datasets: Datasets = "cifar10-lt",
-    dataset: OneDataset = None,
-    methods: Methods = None,
-    profile: Profile = None,
-    ratio: Ratio = None,
-    labeled_ratio: LabeledRatio = None,
-    unlabeled_ratio: UnlabeledRatio = None,
-    known: KnownClasses = None,
-    labeled_share: LabeledShare = 0.5,
+    asked: AskedOfOneDataset,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Without suffix; NAME in this folder.")
     ] = None,
@@ -355,8 +254,8 @@ def figure(
     from bacon_gcd.benchmark.tables import make_table
 
     choose("figure", name, FIGURES)
-    asked = context.params | ({"datasets": None} if quick else {})
-    request, folders = _request(asked, experiment), _grid(grid, results)
+    asked = replace(asked, datasets=None) if asked.quick else asked  # which has one of its own
+    request, folders = asked.request(experiment), _grid(grid, results)
     found = make_table(request.tables()[0], request, folders)
     written = draw(name, Source(found, folders, data), out or Path(name))
     show({"written": [str(path) for path in written]}, as_json=json)
@@ -376,12 +275,12 @@ def claims(
 
     Example: bacon benchmark claims --protocol vectors --seeds 0,1,2
     """
-    from bacon_gcd.backbone.weights import find
+    from bacon_gcd.backbone.catalogue import find
     from bacon_gcd.benchmark.claims import all_claims, claims_text
     from bacon_gcd.benchmark.grid import Request
 
     find(backbone)
-    request = Request((), protocol, backbone, _numbers(seeds), epochs)
+    request = Request((), protocol, backbone, seed_list(seeds), epochs)
     found = all_claims(request, _grid(grid, results))
     values = [vars(claim) for claim in found]
     show({"claims": values}, as_json=json, text=claims_text(found))

@@ -26,7 +26,7 @@ from bacon_gcd.cli.app import (
     chosen_device,
     class_list,
     show,
-    tell_device,
+    tell,
 )
 from bacon_gcd.config import MAX_SEED, choose
 
@@ -134,16 +134,16 @@ def embed(
         trunk_dtype=trunk_dtype(trunk, device=where),
         device=where,
     )
-    opened.stored = choose("stored tokens", stored, STORED)
     embedded = fill_banks(
         source,
         opened,
         n_views=views,
         strong_views=strong_views,
+        stored=choose("stored tokens", stored, STORED),
         seed=seed,
         workers=workers,
         data=data,
         cache=cache,
+        tell=tell,
     )
-    tell_device(where)
     show(embedded.values(), as_json=json, text=embedded.text())

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from bacon_gcd import __version__
+from bacon_gcd.backbone.catalogue import CATALOGUE, cached
 from bacon_gcd.backbone.vit import native_bfloat16
-from bacon_gcd.backbone.weights import CATALOGUE, cached
 from bacon_gcd.system.devices import AUTO, available, describe, find_device
 from bacon_gcd.system.files import cache_dir
 

@@ -21,7 +21,6 @@ from bacon_gcd.cli.app import (
     device_of_one,
     show,
     tell,
-    tell_device,
 )
 from bacon_gcd.config import MAX_SEED, UserError
 from bacon_gcd.discovery.settings import DEFAULT_EFFORT
@@ -193,8 +192,7 @@ def predict(
     from bacon_gcd.system.tables import write_csv
 
     where = chosen_device(device)
-    rows = sort_new(run, images, features=features, workers=workers, device=where)
-    tell_device(where)
+    rows = sort_new(run, images, features=features, workers=workers, device=where, tell=tell)
     if out is not None and speaks():
         write_csv(out, rows, columns=COLUMNS)
     text = "\n".join(
@@ -232,5 +230,4 @@ def update(
         device=where,
         tell=tell,
     )
-    tell_device(where)
     show(grown.facts(), as_json=json, text=grown.text())

@@ -23,8 +23,8 @@ def weights_list(json: JsonFlag = False) -> None:
 
     Example: bacon weights list
     """
+    from bacon_gcd.backbone.catalogue import CATALOGUE, describe, find
     from bacon_gcd.backbone.hub import fetched_models
-    from bacon_gcd.backbone.weights import CATALOGUE, describe, find
 
     rows = [describe(find(name)) for name in (*CATALOGUE, *fetched_models())]
     width = max(len(row["name"]) for row in rows)
@@ -60,9 +60,9 @@ def weights_verify(
 
     Example: bacon weights verify resnet18.pypi_in1k
     """
+    from bacon_gcd.backbone.catalogue import CATALOGUE, cached
     from bacon_gcd.backbone.fetch import verify
     from bacon_gcd.backbone.hub import fetched_models
-    from bacon_gcd.backbone.weights import CATALOGUE, cached
 
     names = [name] if name else [*(n for n in CATALOGUE if cached(n)), *fetched_models()]
     checked = [verify(n) for n in names]

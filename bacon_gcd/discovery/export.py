@@ -6,52 +6,33 @@ whole or not at all, so after a kill at any moment the same command continues an
 
 from __future__ import annotations
 
-import errno
-import filecmp
-import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.entries import UNLABELED_FOLDERS, extensions
 from bacon_gcd.discovery.apply import corrected
+from bacon_gcd.discovery.export_list import (
+    HOW,
+    MANIFEST,
+    Item,
+    Plan,
+    is_cut_off,
+    read_plan,
+    write_plan,
+)
 from bacon_gcd.discovery.folder import DiscoverRun
+from bacon_gcd.discovery.placing import PART, is_ours, move, place
 from bacon_gcd.discovery.safe_names import safe_file_name, safe_name, same_name_key, unique_name
-from bacon_gcd.system.files import one_line_errors, read_json, sync_folder, write_atomic
+from bacon_gcd.system.files import one_line_errors
 from bacon_gcd.system.locks import locked, remove_parts
 from bacon_gcd.system.text import command
 
-HOW = ("copy", "hardlink", "symlink", "move")
-MANIFEST = "bacon-export.json"
-PART = ".bacon-export.part"  # the image that is being copied just now
 UNSORTED = "_unlabeled"  # where images marked as wrong go: read_folder takes it for unlabeled
-
-
-@dataclass(frozen=True)
-class Item:
-    """One image: where it is and where it goes."""
-
-    source: str
-    """Absolute."""
-    target: str
-    """Under the export's folder, forward slashes."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything an export does."""
-
-    run: str
-    how: str
-    items: tuple[Item, ...]
-    left_out: dict[str, str] = field(default_factory=dict)
-    """File name -> why it stays where it is."""
 
 
 def plan_export(run: DiscoverRun, *, how: str) -> Plan:
@@ -132,7 +113,14 @@ def _alone(to: Path) -> Iterator[None]:
 
 
 def _write_down(plan: Plan, to: Path) -> None:
-    if (to / MANIFEST).exists():
+    """The list of an export before its first image; one that is there must be of this plan."""
+    if not (to / MANIFEST).exists():
+        remove_parts(to, MANIFEST)  # a kill while the list was written: no image was touched yet
+        if to.exists() and (not to.is_dir() or any(to.iterdir())):
+            raise UserError(f"{to}: not an empty folder; an export needs one of its own")
+    elif is_cut_off(plan, to):  # not by us, who write it whole: by a file system, or a hand
+        _refuse_other_files(plan, to)
+    else:
         before = read_plan(to)
         if (before.items, before.how) != (plan.items, plan.how):
             raise UserError(
@@ -140,11 +128,22 @@ def _write_down(plan: Plan, to: Path) -> None:
                 f" first: {_undo_command(to)}"
             )
         return
-    remove_parts(to, MANIFEST)  # a kill while the list was written, before any image was touched
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise UserError(f"{to}: not an empty folder; an export needs one of its own")
-    text = json.dumps(asdict(plan) | {"version": 1}, indent=1)  # ASCII: names may not be UTF-8
-    write_atomic(to / MANIFEST, text.encode())
+    write_plan(plan, to)
+
+
+def _refuse_other_files(plan: Plan, to: Path) -> None:
+    """Refuse to complete a list that was cut off where the folder may be of another export."""
+    why = f"{to / MANIFEST}: cut off, and cannot be completed:"
+    sources = {to / item.target: Path(item.source) for item in plan.items}
+    for file in to.rglob("*"):
+        if (file.is_dir() and not file.is_symlink()) or file.name in (MANIFEST, PART):
+            continue
+        if file not in sources or not is_ours(sources[file], file, plan.how):
+            raise UserError(f"{why} {file} is not what this command would put there")
+    names = Counter(source.name for source in sources.values())
+    if plan.how == "move" and max(names.values(), default=0) > 1:  # edits may have swapped them
+        name = names.most_common(1)[0][0]
+        raise UserError(f"{why} {names[name]} images are named {name}; move them back by hand")
 
 
 def _undo_command(to: Path) -> str:
@@ -170,7 +169,7 @@ def _place(item: Item, to: Path, how: str) -> str:
         raise UserError(f"{target.parent}: a link; an export follows none")
     target.parent.mkdir(exist_ok=True)
     if os.path.lexists(target):
-        if not _is_ours(source, target, how):
+        if not is_ours(source, target, how):
             raise UserError(f"{target}: is there already and is not {source}; nothing overwritten")
         if how == "move":
             source.unlink(missing_ok=True)  # killed between the two halves of a move
@@ -178,109 +177,13 @@ def _place(item: Item, to: Path, how: str) -> str:
     if not source.exists():
         raise UserError(f"{source}: no such file any more; undo with: {_undo_command(to)}")
     try:
-        _act(source, target, how)
+        place(source, target, how)
     except OSError as error:
         raise UserError(
             f"{target}: {how} failed: {error.strerror}; continue with the same command,"
             f" or: {_undo_command(to)}"
         ) from None
     return "placed"
-
-
-def _act(source: Path, target: Path, how: str) -> None:
-    match how:
-        case "copy":
-            _copy(source, target)
-        case "hardlink":
-            target.hardlink_to(source.resolve())
-        case "symlink":
-            target.symlink_to(source)
-        case "move":
-            _move(source, target)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """The whole file under its new name, or nothing; fails where there is one."""
-    part = target.with_name(PART)
-    part.unlink(missing_ok=True)
-    shutil.copy2(source, part)
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    if not filecmp.cmp(source, part, shallow=False):
-        raise OSError(errno.EIO, "the copy differs from its source", str(target))
-    _rename(part, target)
-
-
-def _rename(source: Path, target: Path) -> None:
-    """Rename that fails where there is a file already; plain rename would replace it."""
-    try:
-        target.hardlink_to(source)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        if error.errno == errno.EXDEV or os.path.lexists(target):
-            raise
-        source.rename(target)  # a file system without hard links
-    else:
-        source.unlink()
-
-
-def _move(source: Path, target: Path) -> None:
-    """Rename; between file systems, and mounts of one, copy, compare and delete."""
-    try:
-        _rename(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _copy(source, target)
-        sync_folder(target.parent)
-        source.unlink()
-
-
-def _is_ours(source: Path, target: Path, how: str) -> bool:
-    """Whether the target is what this item makes of its source."""
-    if how == "symlink":
-        return target.is_symlink() and target.readlink() == source
-    if target.is_symlink() or not target.is_file():
-        return False
-    if not source.exists():
-        return how == "move"
-    if how == "hardlink":
-        return target.samefile(source)
-    return target.samefile(source) or filecmp.cmp(source, target, shallow=False)
-
-
-def read_plan(to: Path) -> Plan:
-    """The plan of an export; one that names files outside its folder is refused."""
-    path = to / MANIFEST
-    try:
-        plan: Plan = read_json(path, _StoredPlan, what="the list of an export").plan()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {to} is not an export") from None
-    parts = [PurePosixPath(item.target).parts for item in plan.items]
-    sound = all(len(p) == 2 and not {"..", "/"} & set(p) for p in parts)
-    sound = sound and all(_is_plain(Path(item.source)) for item in plan.items)
-    if not sound or plan.how not in HOW:
-        raise UserError(f"{path}: damaged; it names files outside of {to}")
-    return plan
-
-
-@dataclass(frozen=True)
-class _StoredPlan:
-    """bacon-export.json."""
-
-    run: str
-    how: str
-    items: tuple[Item, ...]
-    left_out: dict[str, str]
-    version: int = 1
-
-    def plan(self) -> Plan:
-        return Plan(self.run, self.how, self.items, self.left_out)
-
-
-def _is_plain(path: Path) -> bool:
-    return path.is_absolute() and ".." not in path.parts
 
 
 def undo_export(to: Path, *, images: Path | None = None) -> dict[str, Any]:
@@ -357,7 +260,7 @@ def _take_back(source: Path, target: Path, how: str, roots: Collection[Path]) ->
         return _return(source, target, roots)
     if how != "symlink" and not source.exists():
         return f"it is the only one: {source} is gone"
-    if not _is_ours(source, target, how):
+    if not is_ours(source, target, how):
         return f"it is no longer the same as {source}"
     target.unlink()
     return ""
@@ -371,7 +274,7 @@ def _return(source: Path, target: Path, roots: Collection[Path]) -> str:
     if not any(real.is_relative_to(root.resolve()) for root in roots):
         return f"{source.parent} leads out of {', '.join(map(str, roots))}"
     source.parent.mkdir(parents=True, exist_ok=True)
-    _move(target, source)
+    move(target, source)
     return ""
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from bacon_gcd.backbone.catalogue import find, library_of, own_image_size
 from bacon_gcd.backbone.resnet import CONFIGS
-from bacon_gcd.backbone.weights import find, library_of, own_image_size
 from bacon_gcd.data.images import ImageTable
 
 PHOTOGRAPH = 160  # shorter side, in pixels, from which images have details to lose

@@ -13,17 +13,9 @@ import torch
 
 from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank, n_unfinished
 from bacon_gcd.backbone.base import Backbone
+from bacon_gcd.backbone.catalogue import CATALOGUE, OFFLINE, best_cached, cached, find
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import (
-    CATALOGUE,
-    MIRRORED,
-    OFFLINE,
-    best_cached,
-    cached,
-    find,
-    load_backbone,
-    trunk_dtype,
-)
+from bacon_gcd.backbone.weights import MIRRORED, load_backbone, trunk_dtype
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
@@ -34,7 +26,7 @@ from bacon_gcd.discovery.image_size import fitting_size
 from bacon_gcd.discovery.learn import Samples
 from bacon_gcd.discovery.names import refuse_names
 from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Tell, effort_for
-from bacon_gcd.system.devices import Device, describe, find_device
+from bacon_gcd.system.devices import Device, device_line, find_device
 from bacon_gcd.system.processes import agreed, refuse_differences
 from bacon_gcd.system.progress import followed_by
 
@@ -97,15 +89,22 @@ def read_inputs(
     size = asked.image_size or (fitting_size(name, table) if effort.fitted else None)
     tuned = find(name).quick_part if effort.epochs else MIRRORED
     backbone = open_backbone(name, tuned, size, device=device)
-    backbone.stored = asked.stored
-    tell(f"device {describe(backbone.device)}")
+    tell(device_line(backbone.device))
     tell(backbone_line(name, backbone.image_size))
-    n_missing = n_unfinished(table, backbone, n_views=effort.views, seed=asked.seed)
+    n_missing = n_unfinished(
+        table, backbone, n_views=effort.views, stored=asked.stored, seed=asked.seed
+    )
     expected = forecast(table, backbone, effort, n_missing=n_missing, workers=workers)
     tell(expected.line())
     with followed_by(expected.training + expected.sorting):
         inputs = from_images(
-            table, backbone, tuned, views=effort.views, seed=asked.seed, workers=workers
+            table,
+            backbone,
+            tuned,
+            views=effort.views,
+            stored=asked.stored,
+            seed=asked.seed,
+            workers=workers,
         )
     inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
     seen_at = backbone.image_size
@@ -207,11 +206,20 @@ def open_backbone(
 
 
 def from_images(
-    table: ImageTable, backbone: Backbone, tuned: str, *, views: int, seed: int, workers: int
+    table: ImageTable,
+    backbone: Backbone,
+    tuned: str,
+    *,
+    views: int,
+    stored: str,
+    seed: int,
+    workers: int,
 ) -> Inputs:
     """Tokens of every image, from the cache where they are already."""
     rows = np.arange(len(table))
-    bank = build_bank(table, rows, backbone, n_views=views, seed=seed, workers=workers)
+    bank = build_bank(
+        table, rows, backbone, n_views=views, stored=stored, seed=seed, workers=workers
+    )
     return Inputs(table, *known_classes(table), backbone, tuned, bank, n_views=views)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from bacon_gcd.data.images import read_images
 from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
+from bacon_gcd.discovery.settings import Tell, silent
 from bacon_gcd.model import load_model, tokens_for
-from bacon_gcd.system.devices import Device, find_device
+from bacon_gcd.system.devices import Device, device_line, find_device
 from bacon_gcd.system.processes import agreed
 
 COLUMNS = (
@@ -27,6 +28,7 @@ def predict(
     features: str | Path | None = None,
     workers: int = 2,
     device: Device = None,
+    tell: Tell | None = None,
 ) -> list[dict[str, Any]]:
     """One entry per image, with the values of COLUMNS.
 
@@ -37,11 +39,14 @@ def predict(
         run: of `bacon discover` or `bacon train`; corrections of the former are heeded.
         features: ready vectors of the images, for a run that was made from such.
         device: auto, cpu, cuda, cuda:N or mps; None is torch's default.
+        tell: gets a line about what is going on.
     """
+    where = find_device(device)
     with agreed():
-        model = load_model(Path(run) / "model", device=find_device(device))
+        model = load_model(Path(run) / "model", device=where)
         table = read_images(images)
         source = tokens_for(model.backbone, table, features, workers=workers)
+    (tell or silent)(device_line(where))
     found = model.answer(table.ids, source)
     now = names_now(Path(run))
     return [

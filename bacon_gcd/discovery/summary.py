@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bacon_gcd.backbone.weights import find
+from bacon_gcd.backbone.catalogue import find
 from bacon_gcd.classes.reliability import Expected as Measured
 from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.data.joined import file_of

@@ -33,7 +33,7 @@ from bacon_gcd.discovery.run_classes import Classes, classes_of
 from bacon_gcd.discovery.settings import DiscoverSettings, Tell, settings_of, silent
 from bacon_gcd.discovery.write import write_run
 from bacon_gcd.model import CENTROID_METHOD, Model, load_model, tokens_for
-from bacon_gcd.system.devices import Device, find_device
+from bacon_gcd.system.devices import Device, device_line, find_device
 from bacon_gcd.system.files import replacing_folder
 
 IntArray = npt.NDArray[np.int64]
@@ -67,7 +67,9 @@ def update(
     with replacing_folder(Path(out)) as draft:
         table = read_images(images, labels)
         settings, key = with_source(before, images, labels, features)
-        new = new_features(before, table, features, workers=workers, device=where)
+        new = new_features(
+            before, table, features, workers=workers, device=where, tell=tell or silent
+        )
         with torch.device("cpu"):  # classes, neighbors and report are made there
             found = grow(before, applied, settings, key, table, new)
             shutil.copyfile(before.folder / "log.jsonl", draft / "log.jsonl")
@@ -104,10 +106,13 @@ def new_features(
     *,
     workers: int,
     device: torch.device,
+    tell: Tell,
 ) -> Tensor:
     """(n, D) unit features of new images, by the model of the run."""
     model = load_model(before.folder / "model", device=device)
-    return model.features(tokens_for(model.backbone, table, vectors, workers=workers)).cpu()
+    tokens = tokens_for(model.backbone, table, vectors, workers=workers)
+    tell(device_line(device))
+    return model.features(tokens).cpu()
 
 
 def grow(

@@ -7,6 +7,7 @@ import re
 import torch
 
 from bacon_gcd.config import UserError
+from bacon_gcd.system.launch import n_launched
 
 AUTO = "auto"
 CHOICES = "auto, cpu, cuda, cuda:N or mps"
@@ -46,6 +47,12 @@ def describe(device: torch.device) -> str:
         return f"{device} ({torch.cuda.get_device_name(device)})"
     threads = f"{torch.get_num_threads()} threads" if torch.get_num_threads() > 1 else "1 thread"
     return f"cpu ({threads})" if device.type == "cpu" else str(device)
+
+
+def device_line(device: torch.device) -> str:
+    """What a command says of its device, once the input is known to be good."""
+    several = f", {n_launched()} processes" if n_launched() > 1 else ""
+    return f"device {describe(device)}{several}"
 
 
 def _n_gpus() -> int:

@@ -27,6 +27,7 @@ from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import from_arrays, read_images
 from bacon_gcd.data.views import ViewSettings, strong_settings, test_view, training_view
+from bacon_gcd.system.devices import device_line
 
 test_view.__test__ = False
 SIZE = 16
@@ -696,7 +697,14 @@ def test_embed_stores_training_views_and_the_test_view_of_test_images(tmp_path):
         test_labels=np.array([0, 1, 0, 1]),
     )
     options = {"n_views": 2, "strong_views": 1, "cache": tmp_path / "cache"}
-    first = embed(str(tmp_path / "set.npz"), TinyBackbone(), **options)
+    told, tiny = [], TinyBackbone()
+    first = embed(
+        str(tmp_path / "set.npz"),
+        tiny,
+        tell=lambda line: told.append((line, tiny.n_images)),
+        **options,
+    )
+    assert told == [(device_line(torch.device("cpu")), 0)]  # before the work
     train, test = first.banks
     assert (len(train), train.n_views, len(test), test.n_views) == (6, 2, 4, 0)
     assert first.n_computed == 6 * 4 + 4

@@ -3,9 +3,10 @@ import torch
 import torch.nn.functional as F
 
 from bacon_gcd.backbone import efficientnet
+from bacon_gcd.backbone.catalogue import CATALOGUE, OFFLINE
 from bacon_gcd.backbone.efficientnet import BATCH_NORM, Conv, EfficientNetLite, same_padded
 from bacon_gcd.backbone.state import StateError
-from bacon_gcd.backbone.weights import CATALOGUE, OFFLINE, build
+from bacon_gcd.backbone.weights import build
 from bacon_gcd.config import UserError
 
 

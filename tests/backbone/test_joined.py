@@ -2,9 +2,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bacon_gcd.backbone import joined, weights
+from bacon_gcd.backbone import joined
+from bacon_gcd.backbone.catalogue import OFFLINE, find, parts_of
 from bacon_gcd.backbone.fetch import get
-from bacon_gcd.backbone.weights import OFFLINE, find, load_backbone, parts_of
+from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.inputs import better_backbone, pick_backbone
 from tests.small_backbone import use_small_backbone
@@ -53,7 +54,7 @@ def test_the_default_is_the_best_one_alone_and_says_what_would_be_better(both):
     assert pick_backbone("auto") == OFFLINE
     assert pick_backbone(RESNET) == RESNET
     assert better_backbone(OFFLINE).startswith("vit_base")
-    weights.find(OFFLINE).path.unlink()
+    find(OFFLINE).path.unlink()
     assert pick_backbone("auto") == RESNET
     assert better_backbone(RESNET) == OFFLINE
 

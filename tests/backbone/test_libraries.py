@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from bacon_gcd import CategoryDiscovery
 from bacon_gcd.backbone.bank import bank_key
+from bacon_gcd.backbone.catalogue import find, own_image_size
 from bacon_gcd.backbone.fetch import convert, get, verify
 from bacon_gcd.backbone.vectors import VectorTail
-from bacon_gcd.backbone.weights import find, load_backbone, own_image_size
+from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import from_arrays

@@ -23,19 +23,12 @@ from safetensors.torch import save_file
 
 from bacon_gcd import cli
 from bacon_gcd.backbone import fetch
+from bacon_gcd.backbone.catalogue import CATALOGUE, Weights, best_cached, cached, own_image_size
 from bacon_gcd.backbone.fetch import PACKAGES, Package, convert, get, verify
 from bacon_gcd.backbone.resnet import ResNet
 from bacon_gcd.backbone.state import read_plain_pickle, read_state, state_digest, unwrap
 from bacon_gcd.backbone.vit import ViT, ViTConfig
-from bacon_gcd.backbone.weights import (
-    CATALOGUE,
-    Weights,
-    best_cached,
-    cached,
-    load_backbone,
-    own_image_size,
-    trunk_dtype,
-)
+from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
 from bacon_gcd.benchmark.settings import RunSettings, resolve
 from bacon_gcd.config import UserError
 from bacon_gcd.data.views import MEAN, STD

@@ -5,7 +5,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bacon_gcd.backbone.weights import OFFLINE
+from bacon_gcd.backbone.catalogue import OFFLINE
 from bacon_gcd.benchmark import demo as showcase
 from bacon_gcd.benchmark.report import class_infos, estimated_counts
 from bacon_gcd.cli import app

@@ -48,6 +48,16 @@ def test_options_that_say_otherwise_than_the_run_are_refused_by_name(tmp_path):
         stored.refuse_others(tmp_path, {"epochs": 8, "seed": 5}, {"alpha": "0.5"})
 
 
+def test_a_method_that_learns_is_not_run_for_no_epochs():
+    with pytest.raises(
+        UserError, match=r"^--epochs 0: bacon-s is trained, give at least 1; .*kmea"
+    ):
+        RunSettings.from_options(OPTIONS | {"epochs": 0}, {})
+    assert RunSettings.from_options(OPTIONS | {"epochs": 1}, {}).recipe.epochs == 1
+    untrained = RunSettings.from_options(OPTIONS | {"epochs": 0, "method": "kmeans"}, {})
+    assert untrained.recipe.epochs == 0
+
+
 def test_settings_come_back_from_their_file(tmp_path):
     stored = RunSettings.from_options(OPTIONS, {})
     (tmp_path / "config.toml").write_text(stored.to_toml())

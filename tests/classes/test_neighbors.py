@@ -76,3 +76,114 @@ def test_of_many_rows_only_so_many_cosines_are_held_at_once(monkeypatch):
     assert max(held) == 400 * 9
     np.testing.assert_array_equal(found, whole)
     np.testing.assert_array_equal(some, whole[::7])
+
+
+@pytest.mark.parametrize(("n", "way"), [(19_999, "exact"), (20_000, "cells 0")])
+def test_from_20_000_rows_on_neighbors_are_found_by_cells(monkeypatch, n, way):
+    monkeypatch.setattr(neighbors, "exact_neighbors", lambda *_, **__: "exact")
+    monkeypatch.setattr(neighbors, "neighbors_by_cells", lambda *_, seed, **__: f"cells {seed}")
+    assert nearest(torch.zeros(n, 1)) == way
+
+
+def test_a_chunk_has_at_most_1024_rows_and_256_megabytes_of_cosines(monkeypatch):
+    assert [neighbors._chunk(n) for n in (0, 1, 2**16, 2**17, 10**6, 10**9)] == [
+        1024, 1024, 1024, 512, 67, 1,
+    ]  # fmt: skip
+    monkeypatch.setattr(neighbors, "MOST_COSINES", 10)
+    assert [neighbors._chunk(n) for n in (0, 1, 2)] == [10, 10, 5]
+
+
+def test_rows_that_begin_later_are_not_their_own_neighbors():
+    angles = torch.tensor([0.0, 10, 30, 60, 100]).deg2rad()
+    others = torch.stack([angles.cos(), angles.sin()], dim=1)
+    found = exact_neighbors(others[2:4], others, n_neighbors=2, first=2)
+    assert found.tolist() == [[1, 0], [2, 4]]
+
+
+def of_cells(monkeypatch, cells, features, *, n_neighbors, probes=neighbors.PROBES):
+    monkeypatch.setattr(neighbors, "_cells", lambda *_, **__: [np.array(rows) for rows in cells])
+    monkeypatch.setattr(neighbors, "PROBES", probes)
+    return neighbors_by_cells(features, n_neighbors=n_neighbors, seed=0).tolist()
+
+
+def test_rows_of_a_cell_are_compared_with_those_of_the_nearest_cells(monkeypatch):
+    angles = torch.tensor([0.0, 20, 22, 42, 70, 90]).deg2rad()
+    features = torch.stack([angles.cos(), angles.sin()], dim=1)
+    cells = [[0, 1], [2, 3], [4, 5]]
+    alone = of_cells(monkeypatch, cells, features, probes=1, n_neighbors=1)
+    assert alone == [[1], [0], [3], [2], [5], [4]]
+    two = of_cells(monkeypatch, cells, features, probes=2, n_neighbors=1)
+    assert two == [[1], [2], [1], [2], [5], [4]]
+    # The second cell is nearer to the first than to the last: no row of the last is looked at.
+    both = of_cells(monkeypatch, cells, features, probes=2, n_neighbors=3)
+    assert both[3] == [2, 1, 0]
+
+
+def test_32_cells_are_searched(monkeypatch):
+    features = clustered(100)
+    searched = set()
+    exact = neighbors.exact_neighbors
+
+    def recorded(rows, others, **options):
+        if len(rows) == 1:
+            searched.add(len(others))
+        return exact(rows, others, **options)
+
+    monkeypatch.setattr(neighbors, "exact_neighbors", recorded)
+    of_cells(monkeypatch, [[row] for row in range(100)], features, n_neighbors=6)
+    assert searched == {32}
+
+
+def parts_asked_for(monkeypatch, n_rows):
+    asked = []
+
+    def recorded(features, rows, n_parts, *, seed):
+        asked.append(n_parts)
+        return [rows]
+
+    with monkeypatch.context() as changed:
+        changed.setattr(neighbors, "_parts", recorded)
+        neighbors._cells(torch.linspace(-1, 1, n_rows)[:, None], seed=0)
+    return asked
+
+
+def test_there_are_as_many_parts_as_cells_in_a_part_and_256_rows_in_a_cell(monkeypatch):
+    assert parts_asked_for(monkeypatch, 256 * 300) == [17, 300]
+    assert parts_asked_for(monkeypatch, 256 * 25 + 1) == [5, 26]
+    assert parts_asked_for(monkeypatch, 20) == [1, 1]
+
+
+def test_parts_are_the_clusters_of_the_rows():
+    features = torch.eye(4)[[0, 1, 2, 3, 0, 1, 2, 3, 0]]
+    parts = neighbors._parts(features, np.array([0, 2, 3, 4, 6, 7, 8]), 3, seed=0)
+    assert sorted(part.tolist() for part in parts) == [[0, 4, 8], [2, 6], [3, 7]]
+    (whole,) = neighbors._parts(features, np.array([5, 1]), 1, seed=0)
+    assert whole.tolist() == [5, 1]
+
+
+def test_the_parts_of_few_rows_are_found_from_all_of_them(monkeypatch):
+    given = []
+    kmeans = neighbors.kmeans
+    monkeypatch.setattr(
+        neighbors, "kmeans", lambda rows, *a, **b: given.append(rows) or kmeans(rows, *a, **b)
+    )
+    features = clustered(30)
+    neighbors._parts(features, np.arange(5, 30), 2, seed=0)
+    np.testing.assert_array_equal(given[0], features[5:])
+
+
+def test_a_cell_over_the_limit_is_halved_across_its_longest_axis():
+    across = torch.tensor([0.3, -0.3] * 4)
+    features = torch.stack([9 + across, torch.tensor([0.0, 7, 1, 6, 2, 5, 3, 4])], dim=1)
+    halves = [h.tolist() for h in neighbors._halved(features, np.arange(8), limit=7)]
+    assert sorted(sorted(half) for half in halves) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    whole = list(neighbors._halved(features, np.arange(8), limit=8))
+    assert [half.tolist() for half in whole] == [list(range(8))]
+
+
+@pytest.mark.parametrize(("n", "sizes"), [(16, [16]), (17, [8, 9])])
+def test_a_cell_has_at_most_four_times_the_usual_rows(monkeypatch, n, sizes):
+    monkeypatch.setattr(neighbors, "CELL_ROWS", 4)
+    monkeypatch.setattr(neighbors, "_parts", lambda features, rows, n_parts, *, seed: [rows])
+    cells = neighbors._cells(torch.ones(n, 2), seed=0)
+    assert sorted(len(rows) for rows in cells) == sizes

@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 import torch
 
+from bacon_gcd.classes import opening
 from bacon_gcd.classes.opening import alike, joint_evidence, opened_classes
-from bacon_gcd.classes.space import ClassSpace
+from bacon_gcd.classes.sorter import Sorter
+from bacon_gcd.classes.space import ClassSpace, Projection
 from tests.classes.test_sorter import planted_sorter, unit_rows
-from tests.reference.evidence import log_density
+from tests.reference.evidence import evidence, log_density
 
 
 def test_joint_evidence_is_the_ratio_of_the_densities_it_is_made_of():
@@ -46,3 +48,52 @@ def test_two_images_or_copies_of_one_open_nothing():
     assert opened_classes(sorter, two, ["a", "b"], seed=0) == []
     copies = two[[0, 0, 0, 0, 1]]
     assert opened_classes(sorter, copies, ["a", "a", "a", "a", "b"], seed=0) == []
+
+
+@pytest.mark.parametrize("at", [0.0, 5.0, 8.0, 8.7, 8.9, 10.0, 12.0])
+def test_two_rows_are_alike_where_the_odds_of_one_class_are_twenty_to_one(at):
+    odds = evidence(np.array([at]), np.array([[at + 0.1]]), np.array([20.0]))
+    groups = alike(ClassSpace(torch.tensor([[at], [at + 0.1]]), torch.tensor([20.0])))
+    assert len(groups) == (1 if odds >= 3 else 2)
+
+
+def test_a_row_joins_a_group_by_the_mean_of_its_pairs():
+    between = np.full(4, 20.0)
+    rows = np.array([[6.0, 0, 0, 0], [6, 2, 0, 0], [6, 3.1, 2.2, 0]])
+    pair = [[evidence(a, b[None], between) for b in rows] for a in rows]
+    assert pair[0][1] > 3 > pair[0][2]  # the first and the last alone would stay apart
+    assert (pair[0][2] + pair[1][2]) / 2 > 3
+    groups = alike(ClassSpace(torch.from_numpy(rows).float(), torch.full((4,), 20.0)))
+    assert [group.tolist() for group in groups] == [[0, 1, 2]]
+
+
+def test_nothing_to_compare_is_no_group():
+    assert alike(ClassSpace(torch.empty(0, 2), torch.ones(2))) == []
+
+
+def sorter_along_the_axes():
+    """Features along axis i are 10 times axis i; one class with nothing like them."""
+    axes = Projection(torch.zeros(4), torch.zeros(4), 10 * torch.eye(4))
+    far = torch.tensor([[0.0, 0, 0, -40]])
+    return Sorter(axes, torch.full((4,), 20.0), torch.tensor([4.0]), far, torch.eye(4).half(), 1, 1)
+
+
+def opened_by(axes):
+    contents = [str(row) for row in range(len(axes))]
+    found = opened_classes(sorter_along_the_axes(), torch.eye(4)[axes], contents, seed=0)
+    return [group.tolist() for group in found]
+
+
+def test_three_images_open_a_class_and_two_do_not():
+    assert opened_by([0, 0, 0, 1, 1]) == [[0, 1, 2]]
+
+
+def test_the_largest_class_comes_first_and_of_equal_ones_that_of_the_first_image():
+    assert opened_by([0, 0, 0, 1, 1, 1, 1]) == [[3, 4, 5, 6], [0, 1, 2]]
+    assert opened_by([0, 1, 1, 1, 0, 0]) == [[0, 4, 5], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(("most", "opens"), [(-0.1, True), (0.0, False), (0.1, False), (9, False)])
+def test_a_class_opens_where_no_class_that_is_there_is_as_likely(monkeypatch, most, opens):
+    monkeypatch.setattr(opening, "joint_evidence", lambda *_: torch.tensor([-5.0, most]))
+    assert opened_by([0, 0, 0]) == ([[0, 1, 2]] if opens else [])

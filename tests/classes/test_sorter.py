@@ -4,16 +4,21 @@ import numpy as np
 import pytest
 import torch
 
+from bacon_gcd.classes import sorter as sorters
 from bacon_gcd.classes.neighbors import nearest
+from bacon_gcd.classes.reliability import matching_temperature
 from bacon_gcd.classes.sorter import (
+    OUTLIER,
     Sorter,
     fit_sorter,
     leveled,
     neighbor_means,
     outlier_score,
+    refuse_unfit,
+    softmax,
     without_itself,
 )
-from bacon_gcd.classes.space import ClassSpace
+from bacon_gcd.classes.space import ClassSpace, Projection
 from bacon_gcd.cluster import unit
 from tests.reference.evidence import evidence
 
@@ -74,8 +79,8 @@ def test_new_images_go_to_their_class_and_unseen_ones_are_outliers():
     sorter, centers, rng = planted_sorter(sure=0.9)
     seen = torch.cat([unit_rows(centers[c], 6, rng) for c in range(5)])
     assert (sorter.probabilities(seen).argmax(axis=1) == np.repeat(np.arange(5), 6)).all()
-    assert (sorter.outlier_score(seen) < 0.5).all()
-    assert (sorter.outlier_score(unit_rows(centers[5], 6, rng)) > 0.5).all()
+    assert (sorter.outlier_score(seen) < OUTLIER).all()
+    assert (sorter.outlier_score(unit_rows(centers[5], 6, rng)) >= OUTLIER).all()
 
 
 def test_the_run_itself_is_sorted_as_it_was_and_has_no_outliers():
@@ -84,7 +89,7 @@ def test_the_run_itself_is_sorted_as_it_was_and_has_no_outliers():
         features, ids, np.full(len(ids), -1), nearest(features), n_classes=5, sure=0.8, seed=0
     )
     assert (found.sorter.probabilities(features).argmax(axis=1) == ids).all()
-    assert (found.outlier_score < 0.5).all()
+    assert (found.outlier_score < OUTLIER).all()
     sure = (found.evidence / found.sorter.temperature).softmax(dim=1).amax(dim=1).mean()
     assert float(sure) == pytest.approx(0.8, abs=0.03)
 
@@ -95,7 +100,7 @@ def test_a_lone_odd_image_of_the_run_is_an_outlier():
     ids = np.append(ids, 2)
     labels = np.full(len(ids), -1)
     found = fit_sorter(features, ids, labels, nearest(features), n_classes=5, seed=0)
-    assert np.flatnonzero(found.outlier_score >= 0.5).tolist() == [len(ids) - 1]
+    assert np.flatnonzero(found.outlier_score >= OUTLIER).tolist() == [len(ids) - 1]
 
 
 def test_an_image_is_an_outlier_where_an_unseen_class_is_likelier_than_all_others_together():
@@ -103,7 +108,7 @@ def test_an_image_is_an_outlier_where_an_unseen_class_is_likelier_than_all_other
     odds = [1.0, np.exp(3), np.exp(-3), (np.exp(3) + np.exp(-50)) / 2]
     expected = [1 / (1 + each) for each in odds]
     assert outlier_score(rows, 1.0).tolist() == pytest.approx(expected, abs=1e-6)
-    assert ((outlier_score(rows, 9.0) >= 0.5) == (np.array(odds) <= 1)).all()
+    assert ((outlier_score(rows, 9.0) >= OUTLIER) == (np.array(odds) <= 1)).all()
 
 
 def test_all_directions_are_as_likely_for_a_class_nobody_has_seen():
@@ -118,3 +123,93 @@ def test_a_stored_sorter_gives_the_same_answers():
     again = Sorter.from_stored(sorter.tensors(), facts, n_classes=5)
     np.testing.assert_array_equal(again.probabilities(new), sorter.probabilities(new))
     np.testing.assert_array_equal(again.outlier_score(new), sorter.outlier_score(new))
+
+
+def test_the_temperature_divides_what_speaks_for_a_class():
+    evidence = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
+    odds = np.array([(np.exp(2.0) + 1) / 2, 1.0])
+    np.testing.assert_allclose(outlier_score(evidence, 4.0), 1 / (1 + odds**0.25), rtol=1e-6)
+    e = np.exp(0.5)
+    np.testing.assert_allclose(softmax(evidence, 4.0), [[e / (e + 1), 1 / (e + 1)], [0.5, 0.5]])
+
+
+def test_a_class_without_members_does_not_make_a_place_less_likely():
+    with_empty = torch.tensor([[1.0, -torch.inf]])
+    expected = 1 / (1 + np.exp(1.0))
+    assert outlier_score(with_empty, 1.0).tolist() == pytest.approx([expected])
+
+
+def sorter_of(counts, sums):
+    axes = Projection(torch.zeros(2), torch.zeros(2), 3 * torch.eye(2))
+    counts, sums = torch.tensor(counts), torch.tensor(sums)
+    return Sorter(axes, torch.tensor([2.0, 2.0]), counts, sums, torch.eye(2).half(), 2.0, 1)
+
+
+def test_nothing_goes_to_a_class_without_members_and_one_unlabeled_image_is_a_member():
+    sorter = sorter_of([0.0, 0.3, 1.0], [[0.0, 0], [0.9, 0], [0, 3]])
+    found = sorter.own_evidence(torch.eye(2))
+    assert found[:, 0].tolist() == [-torch.inf] * 2
+    expected = sorter.rows(torch.eye(2)).evidence(sorter.counts, sorter.sums)[:, 1:]
+    torch.testing.assert_close(found[:, 1:], expected)
+    assert sorter.probabilities(torch.eye(2))[:, 0].tolist() == [0, 0]
+
+
+def test_a_class_is_added_by_the_weighted_sum_of_its_images():
+    sorter = sorter_of([1.0, 4.0], [[3.0, 0], [0, 12]])
+    more = sorter.with_classes([torch.eye(2)[[0, 1, 1]], torch.eye(2)[:1]], at=1, weight=0.5)
+    assert more.counts.tolist() == [1, 1.5, 0.5, 4]
+    assert more.sums.tolist() == [[3, 0], [1.5, 3], [1.5, 0], [0, 12]]
+    assert more.kept.tolist() == [[1, 0], [0, 1], [1, 0], [0, 1], [0, 1], [1, 0]]
+    assert more.kept.dtype == torch.float16
+    assert sorter.with_classes([], at=1, weight=0.5) is sorter
+
+
+def fitted(labels, *, n=120, n_near=6, **more):
+    features, ids, _, _ = planted_run()
+    near = nearest(features[:n], n_neighbors=n_near)
+    return fit_sorter(features[:n], ids[:n], labels[:n], near, n_classes=5, seed=0, **more)
+
+
+def test_a_labeled_image_counts_one_and_an_unlabeled_one_less():
+    ids = np.repeat(np.arange(5), 24)
+    labels = np.where((np.arange(120) % 24 < 6) & (ids < 3), ids, -1)
+    expected = [6 + 18 * 0.3] * 3 + [24 * 0.3] * 2
+    assert fitted(labels).sorter.counts.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_near", "expected"), [(120, 6, 6), (120, 4, 4), (70, 6, 3), (19, 6, 1)]
+)
+def test_small_runs_look_at_a_neighbor_for_every_twenty_images(n, n_near, expected):
+    found = fitted(np.full(120, -1), n=n, n_near=n_near, sure=0.9)
+    assert found.sorter.n_neighbors == expected
+
+
+@pytest.mark.parametrize("n_labeled", [0, 12, 24])
+def test_images_that_are_not_certain_or_else_all_are_as_sure_as_asked(monkeypatch, n_labeled):
+    asked = []
+    monkeypatch.setattr(sorters, "matching_temperature", lambda *given: asked.extend(given) or 1.0)
+    labels = np.where(np.arange(120) % 24 < n_labeled, np.repeat(np.arange(5), 24), -1)
+    evidence = fitted(labels, sure=0.7).evidence
+    free = labels < 0 if n_labeled < 24 else labels >= 0
+    np.testing.assert_array_equal(asked[0], evidence[torch.from_numpy(free)])
+    assert asked[1] == 0.7
+
+
+def test_where_nothing_is_asked_images_are_as_sure_as_they_are_right():
+    features, ids, _, _ = planted_run()
+    ids = np.where(np.arange(120) % 24 < 6, (ids + 1) % 5, ids)  # a quarter is in a wrong class
+    found = fit_sorter(features, ids, np.full(120, -1), nearest(features), n_classes=5, seed=0)
+    right = float((found.evidence.argmax(dim=1).numpy() == ids).mean())
+    assert 0.6 < right < 0.9
+    assert found.sorter.temperature == matching_temperature(found.evidence, right)
+
+
+@pytest.mark.parametrize("name", ["mean", "shift", "between", "counts", "sums", "kept"])
+def test_a_stored_tensor_of_another_shape_is_named(name):
+    stored = sorter_of([1.0, 4.0], [[3.0, 0], [0, 12]]).tensors()
+    refuse_unfit(stored, 2)
+    with pytest.raises(ValueError, match=f"{name} has shape"):
+        refuse_unfit(stored | {name: torch.zeros(7, 7)}, 2)
+    with pytest.raises(ValueError, match="not finite"):
+        refuse_unfit(stored | {name: stored[name] * torch.nan}, 2)

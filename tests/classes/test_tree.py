@@ -1,6 +1,7 @@
 """The tree of classes: cuts nest, known classes stay apart, names follow the core parts."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bacon_gcd.classes import tree as trees
 from bacon_gcd.classes.tree import (
     ClassTree,
     Join,
@@ -188,3 +190,120 @@ def test_the_hand_made_tree_is_cut_as_written():
     tree = ClassTree(np.array([0, 1, 2, 2]), 3, (Join(0, 2, 0.1), Join(0, 1, 0.4)))
     assert tree.cut(2).tolist() == [0, 1, 0, 0]
     assert tree.cut(1).tolist() == [0, 0, 0, 0]
+
+
+def test_distances_are_stored_with_six_digits():
+    tree = ClassTree(np.array([0, 1]), 2, (Join(0, 1, 0.1234567),))
+    assert tree.as_dict()["joins"] == [[0, 1, 0.123457]]
+
+
+@pytest.mark.parametrize(("n_classes", "n_parts"), [(1, 21), (20, 40), (22, 44)])
+def test_there_are_twenty_finer_cuts_or_as_many_as_classes(n_classes, n_parts):
+    class_ids = np.arange(22 * 6) % n_classes
+    features, _ = planted([22 * 6], spread=1.0)
+    _, splits = split_classes(
+        features, class_ids, np.zeros(22 * 6, dtype=bool), n_classes=n_classes, seed=0
+    )
+    assert n_classes + len(splits) == n_parts
+
+
+def halves(features, fixed=None):
+    """The only split of these rows: what it gains, what leaves, and how far that lies."""
+    fixed = np.zeros(len(features), dtype=bool) if fixed is None else fixed
+    members = np.zeros(len(features), dtype=np.int64)
+    (found,) = trees._halves(features, members, fixed, [0], 0)
+    return -found.loss, found.leaving.tolist(), found.distance
+
+
+def at_degrees(*angles):
+    angle = torch.tensor(angles, dtype=torch.float32).deg2rad()
+    return torch.stack([angle.cos(), angle.sin()], dim=1)
+
+
+def test_a_split_gains_what_it_takes_from_the_sum_of_squares():
+    rows = at_degrees(0, 8, 20, 90, 97)
+    gain, leaving, distance = halves(rows)
+    exact = rows.double().numpy()
+    squares = [((r - r.mean(axis=0)) ** 2).sum() for r in (exact, exact[:3], exact[3:])]
+    assert leaving == [3, 4]
+    assert gain == pytest.approx(squares[0] - squares[1] - squares[2])
+    assert distance == pytest.approx(np.mean(1 - exact[:3] @ exact[3:].T))
+
+
+def test_four_images_are_split_in_pairs_and_three_stay():
+    assert len(halves(at_degrees(0, 1, 90, 91))[1]) == 2
+    three = at_degrees(0, 1, 90)
+    assert not [*trees._halves(three, np.zeros(3, dtype=int), np.zeros(3, dtype=bool), [0], 0)]
+
+
+@pytest.mark.parametrize(("apart", "n_splits"), [(1e-5, 0), (0.9e-3, 0), (1.3e-3, 1)])
+def test_rounding_is_no_reason_to_split(apart, n_splits):
+    rows = torch.tensor([[1.0, 0], [1, 0], [1, apart], [1, apart]])
+    found = [*trees._halves(rows, np.zeros(4, dtype=int), np.zeros(4, dtype=bool), [0], 0)]
+    assert len(found) == n_splits  # the gain of two pairs is their squared distance
+
+
+def test_two_free_images_leave_the_fixed_ones_and_one_does_not():
+    rows = at_degrees(0, 1, 2, 90, 91)
+    assert halves(rows, np.arange(5) < 3)[1] == [3, 4]
+    four = np.arange(5) < 4
+    assert not [*trees._halves(rows, np.zeros(5, dtype=int), four, [0], 0)]
+
+
+def test_free_images_that_are_like_the_fixed_ones_stay():
+    rows = at_degrees(*[0] * 4, *[25] * 10, *[90] * 4)
+    assert halves(rows, np.arange(18) < 4)[1] == [14, 15, 16, 17]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_larger_half_stays(seed, turned):
+    rows = at_degrees(*[0] * 4, *[90] * 6)
+    expected = [0, 1, 2, 3]
+    if turned:
+        rows, expected = rows.flip(0), [6, 7, 8, 9]
+    none = np.zeros(10, dtype=bool)
+    _, leaving = trees._in_two(rows, np.arange(10), none, seed)
+    assert leaving.tolist() == expected
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_larger_half_stays_whichever_cluster_it_is(monkeypatch, first):
+    ends = at_degrees(0, 90)[[first, 1 - first]]
+    monkeypatch.setattr(trees, "kmeans", lambda *_, **__: SimpleNamespace(centroids=ends))
+    rows = at_degrees(*[0] * 4, *[90] * 6)
+    _, leaving = trees._in_two(rows, np.arange(10), np.zeros(10, dtype=bool), 0)
+    assert leaving.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_equal_halves_the_first_cluster_stays(monkeypatch, first):
+    ends = at_degrees(0, 90)[[first, 1 - first]]
+    monkeypatch.setattr(trees, "kmeans", lambda *_, **__: SimpleNamespace(centroids=ends))
+    rows = at_degrees(*[0] * 3, *[90] * 3)
+    staying, _ = trees._in_two(rows, np.arange(6), np.zeros(6, dtype=bool), 0)
+    assert staying.tolist() == ([0, 1, 2], [3, 4, 5])[first]
+
+
+def rows_looked_at(monkeypatch, n, fixed):
+    given = []
+
+    def recorded(rows, *_, **__):
+        given.extend(rows[:, 0].tolist())
+        return SimpleNamespace(centroids=torch.tensor([[0.0], [n]]))
+
+    monkeypatch.setattr(trees, "kmeans", recorded)
+    rows = torch.arange(n, dtype=torch.float32)[:, None]
+    trees._in_two(rows, np.arange(n), np.isin(np.arange(n), fixed), 0)
+    return given
+
+
+def test_up_to_5000_images_say_where_a_class_splits(monkeypatch):
+    assert rows_looked_at(monkeypatch, 12, []) == list(range(12))
+    assert rows_looked_at(monkeypatch, 10_000, [1]) == list(range(0, 10_000, 2))
+
+
+def test_free_images_are_looked_at_where_nearly_all_are_fixed(monkeypatch):
+    monkeypatch.setattr(trees, "SAMPLE", 2)
+    fixed = [row for row in range(10) if row not in (3, 7, 8)]
+    assert rows_looked_at(monkeypatch, 10, fixed) == [0, 3, 5, 7]

@@ -87,6 +87,7 @@ def test_a_mistake_is_one_line_and_exit_code_2():
         ["train", "-o", "new", "--learning-rate", "-1"],
         ["train", "-o", "new", "--epochs", "-1"],
         ["train", "-o", "new", "--seed", "-1"],
+        ["benchmark", "run", "--epochs", "0"],
         ["train", "-o", "new", "--evaluate-every", "-1"],
         ["train", "-o", "new", "--save-seconds", "-1"],
         ["train", "-o", "new", "--image-size", "0"],
@@ -103,6 +104,13 @@ def test_numbers_out_of_range_are_refused_where_options_are_parsed(words):
     done = runner.invoke(app, words)
     assert done.exit_code == 2
     assert f"Invalid value for '{words[-2]}'" in done.output
+
+
+def test_training_for_no_epochs_is_refused_before_anything_is_written(tmp_path):
+    done = runner.invoke(app, ["train", "-o", str(tmp_path / "run"), "--epochs", "0"])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("--epochs 0: bacon-s is trained, give at least 1")
+    assert not (tmp_path / "run").exists()
 
 
 def test_names_cannot_send_commands_to_the_terminal(capsys):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery import export as exporting
+from bacon_gcd.discovery import placing
 from bacon_gcd.discovery.edits import append_edit, edits_path
 from bacon_gcd.discovery.export import (
     HOW,
@@ -158,7 +158,7 @@ def test_images_move_to_another_mount_and_back(tmp_path, monkeypatch):
 def test_a_copy_that_differs_does_not_cost_the_image(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", between_mounts(os.link))
     monkeypatch.setattr(os, "rename", between_mounts(os.rename))
-    monkeypatch.setattr(exporting.shutil, "copy2", lambda source, part: part.write_bytes(b"half"))
+    monkeypatch.setattr(shutil, "copy2", lambda source, part: part.write_bytes(b"half"))
     run, to = make_run(tmp_path), tmp_path / "out"
     before = tree(tmp_path / "source")
     with pytest.raises(UserError, match="the copy differs from its source"):
@@ -257,6 +257,64 @@ def test_a_list_of_wrong_types_is_one_line(tmp_path, change):
         undo_export(tmp_path)
 
 
+def cut(to, share):
+    """Cut the list of an export off behind this share of its bytes."""
+    whole = (to / MANIFEST).read_bytes()
+    (to / MANIFEST).write_bytes(whole[: int(share * len(whole))])
+    return whole
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_list_that_was_cut_off_is_completed_by_the_same_command(tmp_path, how, share):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    before = tree(tmp_path / "source")
+    go(run, to, how)
+    exported, whole = tree(to), cut(to, share)
+    with pytest.raises(UserError, match="the command that made the export completes it") as caught:
+        undo_export(to)
+    assert str(to / MANIFEST) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert go(run, to, how)["there already"] == 16
+    assert (tree(to), (to / MANIFEST).read_bytes()) == (exported, whole)
+    assert undo_export(to)["kept"] == {}
+    assert tree(tmp_path / "source") == before
+
+
+def test_a_list_that_was_cut_off_is_not_completed_where_other_files_are(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    go(run, to)
+    cut(to, 0.5)
+    (to / "cat" / "mine.png").write_bytes(b"mine")
+    before = tree(tmp_path)
+    with pytest.raises(UserError, match=r"cut off.*mine\.png is not what this command would put"):
+        go(run, to)
+    (to / "cat" / "mine.png").rename(to / "cat" / "0_0.png")
+    with pytest.raises(UserError, match=r"0_0\.png is not what this command would put"):
+        go(run, to)
+    assert len(tree(tmp_path)) == len(before) - 1
+
+
+def test_a_list_that_was_cut_off_is_not_completed_by_another_export(tmp_path):
+    run, to = make_run(tmp_path), tmp_path / "out"
+    go(run, to)
+    cut(to, 0.5)
+    with pytest.raises(UserError, match="not the list of an export"):
+        go(run, to, "move")
+    assert len(tree(tmp_path / "source")) == 16
+
+
+def test_moved_images_of_one_name_are_not_taken_for_each_other(tmp_path):
+    rows = [replace(row, file_name=row.file_name.replace("_", "/")) for row in predictions()]
+    run, to = make_run(tmp_path, rows), tmp_path / "out"
+    go(run, to, "move")
+    cut(to, 0)
+    moved = tree(to)
+    with pytest.raises(UserError, match=r"4 images are named 0\.png; move them back by hand"):
+        go(run, to, "move")
+    assert tree(to) == moved
+
+
 class KilledError(BaseException):
     pass
 
@@ -285,8 +343,8 @@ def test_a_crash_before_or_after_any_action_can_be_undone_or_continued(
                 (os, "link"),
                 (os, "unlink"),
                 (os, "symlink"),
-                (exporting.shutil, "copy2"),
-                (exporting, "_rename"),
+                (shutil, "copy2"),
+                (placing, "_rename"),
             ):
                 real = getattr(owner, name)
                 patch.setattr(owner, name, lambda *a, _real=real, **k: dies(_real, *a, **k))

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from bacon_gcd.discovery.recut import recut
 from bacon_gcd.discovery.refit import refit
 from bacon_gcd.discovery.result import Discovery
 from bacon_gcd.discovery.update import map_positions, update, with_source
-from bacon_gcd.model import load_model
+from bacon_gcd.model import Model, load_model
+from bacon_gcd.system.devices import device_line
 from bacon_gcd.system.files import sha256_of
 from tests.planted_photos import COLORS, bacon, picture, plant
 from tests.small_backbone import use_small_backbone
@@ -341,6 +343,31 @@ def test_vectors_must_be_given_and_fit(small, planted):
         update(small / "run", new, small / "grown")
     with pytest.raises(UserError, match="vectors of 9 values; the run has 8"):
         predict(small / "run", new, features=small / "wide.npy")
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop(*_, **__):
+    raise StoppedError
+
+
+@pytest.mark.parametrize("command", ["update", "predict"])
+def test_the_device_is_said_before_the_work_and_after_the_input_was_checked(
+    small, planted, monkeypatch, command
+):
+    told, new = [], photos(small / "new", ("red",), n=2)
+    call = partial(update, out=small / "grown") if command == "update" else predict
+    with pytest.raises(UserError):
+        call(small / "run", new, tell=told.append)  # without vectors
+    assert told == []
+    monkeypatch.setattr(Model, "features", stop)
+    monkeypatch.setattr(Model, "answer", stop)
+    ready = vectors(new, small / "new.npy", seed=1)
+    with pytest.raises(StoppedError):
+        call(small / "run", new, features=ready, device="cpu", tell=told.append)
+    assert told == [device_line(torch.device("cpu"))]
 
 
 def test_real_images_are_added_by_the_command(small, real_page):

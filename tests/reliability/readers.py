@@ -25,7 +25,8 @@ from bacon_gcd.data.safe_pickle import read_pickle, read_torch_array
 from bacon_gcd.data.split import Split
 from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.edits import append_edit, edits_path
-from bacon_gcd.discovery.export import export, plan_export, read_plan
+from bacon_gcd.discovery.export import export, plan_export
+from bacon_gcd.discovery.export_list import read_plan
 from bacon_gcd.discovery.folder import DiscoverRun, read_classes, read_predictions
 from bacon_gcd.discovery.settings import settings_of
 from bacon_gcd.model import load_model

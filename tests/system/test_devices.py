@@ -4,7 +4,7 @@ from typer.testing import CliRunner
 
 from bacon_gcd.cli import app
 from bacon_gcd.config import UserError
-from bacon_gcd.system.devices import available, find_device
+from bacon_gcd.system.devices import available, describe, device_line, find_device
 
 
 @pytest.fixture
@@ -75,3 +75,11 @@ def test_every_command_refuses_a_device_that_is_not_there_in_one_line(words, mon
 
 def test_help_names_the_choices():
     assert "cuda:N or mps" in CliRunner().invoke(app, ["discover", "--help"]).stdout
+
+
+def test_what_is_said_of_the_device_names_the_number_of_processes(monkeypatch):
+    cpu = torch.device("cpu")
+    assert device_line(cpu) == f"device {describe(cpu)}"
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert device_line(cpu) == f"device {describe(cpu)}, 3 processes"
