@@ -76,3 +76,41 @@ def test_of_many_rows_only_so_many_cosines_are_held_at_once(monkeypatch):
     assert max(held) == 400 * 9
     np.testing.assert_array_equal(found, whole)
     np.testing.assert_array_equal(some, whole[::7])
+
+
+def test_a_row_is_compared_with_as_many_others_however_many_there_are(monkeypatch):
+    monkeypatch.setattr(neighbors, "CELL_ROWS", 8)
+    monkeypatch.setattr(neighbors, "COMPARED", 64)
+    compared, exact = [], neighbors.exact_neighbors
+
+    def counted(rows, others, **more):
+        compared.append(len(others))
+        return exact(rows, others, **more)
+
+    monkeypatch.setattr(neighbors, "exact_neighbors", counted)
+    for n in (1000, 8000):
+        features = clustered(n)
+        largest_cell = max(len(rows) for rows in neighbors._cells(features, seed=0))
+        compared.clear()
+        neighbors_by_cells(features, n_neighbors=6, seed=0)
+        of_cells = compared[1:]  # the first are the centers of the cells
+        assert min(of_cells) >= 64
+        assert max(of_cells) < 64 + largest_cell
+
+
+@pytest.mark.parametrize("n_columns", [1024, 1039, 3001])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_are_those_of_a_sort(n_columns, sign):
+    others = clustered(n_columns)
+    rows = others[:20] if sign > 0 else -others[:20]
+    expected = (rows @ others.T).argsort(dim=1, descending=True)[:, :7]
+    found = neighbors.largest(neighbors.cosines(rows, others), 7)
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+def test_columns_that_fill_a_line_of_the_cache_are_nobodys_neighbors():
+    others = torch.eye(2)[[0] * 1025]
+    values = neighbors.cosines(-torch.eye(2)[:1], others)
+    assert values.shape == (1, 1040)
+    assert neighbors.largest(values, 60).max() < 1025
+    assert not values[:, 1025:].isfinite().any()
