@@ -14,6 +14,7 @@ from bacon_gcd.data.datasets import DATASETS, FOLDER, load_dataset
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.longtail import SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.system.processes import agreed, refuse_differences
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ def embed(
 
     source: a folder, table or .npz file, or a dataset's name for the split of the paper.
     """
-    table, train, test = _rows(source, data)
+    with agreed():  # one process may not see the images
+        table, train, test = _rows(source, data)
+    refuse_differences("images", table.fingerprint, "all must see the same files")
     folder = cache / "banks" if cache else None
     settings = ViewSettings("weak", backbone.image_size)
     start = time.monotonic()

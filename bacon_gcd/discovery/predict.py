@@ -12,7 +12,7 @@ from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.model import load_model, tokens_for
 from bacon_gcd.system.devices import Device, find_device
-from bacon_gcd.system.processes import agreed
+from bacon_gcd.system.processes import agreed, refuse_differences
 
 COLUMNS = (
     *("file_name", "class", "known", "confidence", "known_probability"),
@@ -41,6 +41,8 @@ def predict(
     with agreed():
         model = load_model(Path(run) / "model", device=find_device(device))
         table = read_images(images)
+    refuse_differences("images", table.fingerprint, "all must see the same files")
+    with agreed():
         source = tokens_for(model.backbone, table, features, workers=workers)
     found = model.answer(table.ids, source)
     now = names_now(Path(run))
