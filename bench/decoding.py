@@ -1,7 +1,7 @@
 """What JPEG's draft mode (decoding at a half, a quarter or an eighth) saves, and what it changes.
 
 BACON_DATA=DIR python -m bench decoding. Cosine between features of photographs decoded whole and in
-draft mode, at the smallest size that still has `room` times the pixels a side that are needed; so
+draft mode, at the smallest size that still has `margin` times the pixels a side that are needed; so
 small an input that the photographs are large enough. The time is that of a zoomed photograph.
 """
 
@@ -35,19 +35,19 @@ def main():
     print(table([timed(photo, size, side) for size in TIMED for side in (146, 256)]))
 
 
-def compare(folder, name, size, room):
+def compare(folder, name, size, margin):
     backbone = load_backbone(name, image_size=size, tuned="mirrored")
     settings = ViewSettings("weak", size).for_test()
     side = settings.shorter_side
     files = np.random.default_rng(0).permutation(sorted(folder.rglob("*.jpg")))
-    large = (path.read_bytes() for path in files if least_side(path) >= 2 * room * side)
+    large = (path.read_bytes() for path in files if least_side(path) >= 2 * margin * side)
     photos = [data for _, data in zip(range(N_IMAGES), large, strict=False)]
     whole, quick = (
         features(backbone, settings, [decode(data, side, each) for data in photos])
-        for each in (math.inf, room)
+        for each in (math.inf, margin)
     )
     cosines = cosine_similarity(whole, quick)
-    row = {"images": folder.name, "backbone": name, "px": size, "room": room, "n": len(photos)}
+    row = {"images": folder.name, "backbone": name, "px": size, "margin": margin, "n": len(photos)}
     return row | {"mean cosine": f"{cosines.mean():.4f}", "least": f"{cosines.min():.3f}"}
 
 
@@ -56,10 +56,10 @@ def least_side(path):
         return min(image.size)
 
 
-def decode(data, side, room):
-    """The photograph with at least `room` times this shorter side; whole for a room without end."""
+def decode(data, side, margin):
+    """The photograph with at least `margin` times this shorter side; math.inf: whole."""
     image = Image.open(io.BytesIO(data))
-    scale = min(room * side / min(image.size), 1.0)
+    scale = min(margin * side / min(image.size), 1.0)
     if scale < 1:
         image.draft(None, tuple(math.ceil(scale * each) for each in image.size))
     return image.convert("RGB")
@@ -76,8 +76,8 @@ def timed(photo, size, side):
     file = io.BytesIO()
     Image.open(photo).convert("RGB").resize(size, Image.BICUBIC).save(file, "JPEG", quality=90)
     row = {"photograph": "x".join(map(str, size)), "shorter side": side}
-    for name, room in (("whole", math.inf), ("room 2", 2), ("room 1", 1)):
-        work = lambda r=room: decode(file.getvalue(), side, r).resize((4 * side // 3, side))  # noqa: E731
+    for name, margin in (("whole", math.inf), ("margin 2", 2), ("margin 1", 1)):
+        work = lambda r=margin: decode(file.getvalue(), side, r).resize((4 * side // 3, side))  # noqa: E731
         row[f"{name}, ms"] = 1000 * seconds(work, clock=time.process_time)
     return row
 
