@@ -7,6 +7,7 @@ BENCHMARKS = (
     "kmeans",
     "bank",
     "embedding",
+    "decoding",
     "busy",
     "resnet",
     "methods",

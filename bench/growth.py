@@ -2,7 +2,10 @@
 
 OMP_NUM_THREADS=1 python -m bench growth [SIZE ...]. Processor seconds of one thread, which other
 jobs on the machine hardly change; peak memory of each part, without what was there before it.
-`tree` and `report` are parts of `write and report`.
+`tree` and `report` are parts of `write and report`. `predict a tenth` sorts a tenth of the vectors
+by the same model: a model of 10,000 images has half as many to compare with as one of 100,000.
+Small images (32 px, up to 50,000) go through a bank by themselves. One size alone:
+python -m bench.growth --vectors N (or --images N).
 """
 
 import json
@@ -17,10 +20,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bacon_gcd.backbone.bank import build_bank
 from bacon_gcd.backbone.sources import ReadyTokens
 from bacon_gcd.backbone.vectors import Vectors
+from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.classes.neighbors import exact_neighbors, nearest
 from bacon_gcd.cluster import unit
+from bacon_gcd.data.images import read_images
 from bacon_gcd.discovery import learn, pipeline, sorting, write
 from bacon_gcd.discovery.learn import short_plan
 from bacon_gcd.methods.class_sizes import clustered_counts
@@ -30,6 +36,8 @@ from bench.discover import N_CLASSES, N_KNOWN, plant
 from bench.measure import table
 
 SIZES = (10_000, 100_000, 1_000_000)
+IMAGE_SIZES = (10_000, 50_000)
+IMAGE_SIDE, READ_AT_ONCE = 32, 1024
 LIMIT = 1.2  # a tenfold set may take this many times ten times as long
 ASKED_ROWS = 500  # whose neighbors are compared with the exact ones
 # Parts of `bacon discover`: name -> module and function that are measured wherever they are called.
@@ -81,7 +89,7 @@ def forget_peak():
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def measure(size):
+def measure_vectors(size):
     """One size, in a process of its own."""
     meter = Meter()
     for name, (module, function) in PARTS.items():
@@ -93,15 +101,39 @@ def measure(size):
         report = (run / "report.html").stat().st_size / 1e6
         print(f"  report: {report:.1f} MB", file=sys.stderr, flush=True)
         rows, labels = np.load(vectors), np.load(images)["labels"]
-        with meter.part("predict"):
-            load_model(run / "model").answer(tuple(map(str, range(size))), ReadyTokens(rows))
+        model = load_model(run / "model")
+        for part, n in (("predict a tenth", size // 10), ("predict", size)):
+            with meter.part(part):
+                model.answer(tuple(map(str, range(n))), ReadyTokens(rows[:n]))
+    tenth = 10 * meter.seconds["predict a tenth"]
     features = unit(rows)
     with meter.part("class counts"):
         clustered_counts(features, labels, n_classes=N_CLASSES, n_known=N_KNOWN, rank_match=True)
     with meter.part("training epoch"):
         train_an_epoch(rows, labels)
-    facts = {"report": report, "recall": recall(features)}
-    return {"seconds": meter.seconds, "megabytes": meter.megabytes, **facts}
+    shown = f"report {report:.1f} MB, recall {recall(features):.3f}, "
+    shown += f"predict {meter.seconds['predict'] / tenth:.2f} times ten times a tenth"
+    return {"seconds": meter.seconds, "megabytes": meter.megabytes, "shown": shown}
+
+
+def measure_images(size):
+    """Small pictures through a bank of pooled tokens, and all of it read again."""
+    meter = Meter()
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = rng.integers(256, size=(size, IMAGE_SIDE, IMAGE_SIDE, 3), dtype=np.uint8)
+        np.savez(Path(folder) / "images.npz", images=pictures, labels=np.full(size, -1))
+        del pictures
+        backbone = load_backbone("resnet18.pypi_in1k", image_size=IMAGE_SIDE, tuned="mirrored")
+        with meter.part("images: read"):
+            table = read_images(Path(folder) / "images.npz")
+        with meter.part("images: fill the bank"):
+            bank = build_bank(table, np.arange(size), backbone, n_views=0, folder=Path(folder))
+        with meter.part("images: read the bank"):
+            for start in range(0, size, READ_AT_ONCE):
+                bank.test(np.arange(start, min(start + READ_AT_ONCE, size)))
+    shown = f"bank of {bank.n_bytes / 1e6:.0f} MB"
+    return {"seconds": meter.seconds, "megabytes": meter.megabytes, "shown": shown}
 
 
 def train_an_epoch(rows, labels):
@@ -146,19 +178,27 @@ def rows_of(found):
 
 
 def main():
-    if len(sys.argv) == 3 and sys.argv[1] == "--size":
-        print(json.dumps(measure(int(sys.argv[2]))))
+    if len(sys.argv) == 3 and sys.argv[1] in MEASURES:
+        print(json.dumps(MEASURES[sys.argv[1]](int(sys.argv[2]))))
         return
     sizes = [int(word) for word in sys.argv[1:] if word.isdecimal()] or SIZES
+    grow("--images", [size for size in IMAGE_SIZES if size <= max(sizes)])
+    grow("--vectors", sizes)
+
+
+def grow(what, sizes):
+    """Each size in a process of its own, and what came of it."""
     found = {}
     for size in sizes:
-        words = [sys.executable, "-m", "bench.growth", "--size", str(size)]
+        words = [sys.executable, "-m", "bench.growth", what, str(size)]
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
         found[size] = json.loads(done.stdout.splitlines()[-1])
         print(table(rows_of(found)), flush=True)
     for size, facts in found.items():
-        print(f"{size:,}: report {facts['report']:.1f} MB, recall {facts['recall']:.3f}")
+        print(f"{size:,}: {facts['shown']}", flush=True)
 
+
+MEASURES = {"--vectors": measure_vectors, "--images": measure_images}
 
 if __name__ == "__main__":
     main()

@@ -12,14 +12,14 @@ import torch
 from filelock import FileLock
 
 from bacon_gcd import cli, points
-from bacon_gcd.backbone import bank, catalogue, filling
+from bacon_gcd.backbone import bank, catalogue, embed, filling
 from bacon_gcd.backbone.bank import build_bank
 from bacon_gcd.backbone.vit import ViTConfig
 from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.benchmark import run as _  # noqa: F401  imported once for all forked processes
 from bacon_gcd.cluster import kmeans
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery import inputs, pipeline  # noqa: F401
+from bacon_gcd.discovery import inputs, pipeline, predict  # noqa: F401
 from bacon_gcd.methods import METHODS, recipe_for
 from bacon_gcd.system import processes
 from bacon_gcd.system.launch import restarted
@@ -164,9 +164,21 @@ def bacon_beside_a_writer():
 def bacon_without_images():
     """The command; process 1 does not see the images."""
     if os.environ["RANK"] == "1":
-        seen = inputs.read_images
-        inputs.read_images = lambda source, *more: seen(f"{source}-elsewhere", *more)
+        for module in (inputs, embed, predict):
+            module.read_images = lambda source, *more: read_images(f"{source}-elsewhere", *more)
     bacon()
+
+
+def bacon_with_fewer_images():
+    """The command; process 1 does not see the last image."""
+    if os.environ["RANK"] == "1":
+        for module in (inputs, embed, predict):
+            module.read_images = lambda source, *more: without_the_last(read_images(source, *more))
+    bacon()
+
+
+def without_the_last(table):
+    return table.take(np.arange(len(table) - 1))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.longtail import SplitSettings, make_split
 from bacon_gcd.data.views import ViewSettings
 from bacon_gcd.system.devices import device_line
+from bacon_gcd.system.processes import agreed, refuse_differences
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,9 @@ def embed(
         stored: how tokens are kept on disk: half, or int8 in half the bytes.
         tell: gets a line about what is going on.
     """
-    table, train, test = _rows(source, data)
+    with agreed():  # one process may not see the images
+        table, train, test = _rows(source, data)
+    refuse_differences("images", table.fingerprint, "all must see the same files")
     if tell is not None:
         tell(device_line(backbone.device))
     folder = cache / "banks" if cache else None

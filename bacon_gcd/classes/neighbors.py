@@ -17,12 +17,14 @@ IntArray = npt.NDArray[np.int64]
 
 N_NEIGHBORS = 6
 EXACT_BELOW = 20_000  # rows that are all compared with all
-PROBES = 32  # cells that are searched for the neighbors of a cell's rows, its own among them
 CELL_ROWS = 256  # in a typical cell
+COMPARED = 12_288  # rows at least with which those of a cell are compared, its own among them
 SAMPLED_ROWS = 40  # for each part, of the sample from which parts are made
 ROUNDS = 6  # of k-means: cells need not be the best ones
-CHUNK = 1024
+CHUNK = 256  # rows: arrays of some megabytes, more does not stay in the cache
 MOST_COSINES = 2**26  # at once, 256 MB: of a million rows, a chunk has 67
+SLICES = 16  # of the columns, where the largest are looked for; 16 floats are a cache line
+SLICED_FROM = 1024  # columns
 
 
 def nearest(features: Tensor, *, n_neighbors: int = N_NEIGHBORS) -> IntArray:
@@ -38,9 +40,9 @@ def neighbors_of(features: Tensor, rows: IntArray, *, n_neighbors: int) -> IntAr
     chunk = _chunk(len(features))
     for start in range(0, len(rows), chunk):
         chosen = torch.from_numpy(rows[start : start + chunk])
-        similarity = features[chosen] @ features.T
+        similarity = cosines(features[chosen], features)
         similarity[torch.arange(len(chosen)), chosen] = -torch.inf
-        found.append(similarity.topk(n_neighbors, dim=1).indices.numpy())
+        found.append(largest(similarity, n_neighbors).numpy())
     return np.concatenate(found)
 
 
@@ -55,12 +57,40 @@ def exact_neighbors(
     found = [torch.empty(0, count, dtype=torch.int64, device=rows.device)]
     chunk = _chunk(len(others))
     for start in range(0, len(rows), chunk):
-        similarity = rows[start : start + chunk] @ others.T
+        similarity = cosines(rows[start : start + chunk], others)
         if first is not None:
             own = torch.arange(len(similarity), device=rows.device)
             similarity[own, own + first + start] = -torch.inf
-        found.append(similarity.topk(count, dim=1).indices)
+        found.append(largest(similarity, count))
     return torch.cat(found).numpy(force=True)
+
+
+def cosines(rows: Tensor, others: Tensor) -> Tensor:
+    """(n, M) of unit rows with others, and up to 15 columns more that are -inf.
+
+    With 12,301 columns the product takes 1.8 times as long as with 12,304: whole cache lines.
+    """
+    n_columns = len(others)
+    result = rows.new_empty(len(rows), -(-n_columns // SLICES) * SLICES)
+    result[:, n_columns:] = -torch.inf
+    torch.mm(rows, others.T, out=result[:, :n_columns])
+    return result
+
+
+def largest(values: Tensor, count: int) -> Tensor:
+    """(n, K) columns of the largest of (n, M) values, best first: topk in a third of its time.
+
+    Ours. The columns are laid over each other in slices. Below the K largest maxima, and only
+    there, are the K largest values. Of equal values any may be taken, as topk does.
+    """
+    n_columns = values.shape[1]
+    width = n_columns // SLICES
+    if n_columns < SLICED_FROM or width < count:
+        return values.topk(count, dim=1).indices
+    maxima = values.view(-1, SLICES, width).amax(dim=1)
+    below = torch.arange(0, n_columns, width, device=values.device)
+    columns = (maxima.topk(count, dim=1).indices[:, :, None] + below).flatten(1)
+    return columns.gather(1, values.gather(1, columns).topk(count, dim=1).indices)
 
 
 def _chunk(n_others: int) -> int:
@@ -71,25 +101,36 @@ def _chunk(n_others: int) -> int:
 def neighbors_by_cells(features: Tensor, *, n_neighbors: int, seed: int) -> IntArray:
     """(N, K) neighbors among the rows of the nearest cells; work that grows as N does. Ours.
 
-    Cells of about 256 rows by k-means; the rows of a cell are compared with those of the 32 cells
-    that are nearest to it. Processes share out the cells.
+    Cells of about 256 rows by k-means; the rows of a cell are compared with those of the cells
+    that are nearest to it, as many as have 12,288 rows. A number of cells would not do: cells that
+    are near to many others are large, the more so the more there are. Processes share out the
+    cells.
     """
     rows = _cells(features, seed=seed)
     # Cell by cell in memory: looking for rows all over a large array takes longer than comparing.
     order = np.concatenate(rows)
     cells = torch.split_with_sizes(_rows(features, order), [len(each) for each in rows])
     centers = unit(torch.stack([cell.mean(dim=0) for cell in cells]))
-    near = exact_neighbors(centers, centers, n_neighbors=PROBES - 1, first=0)
+    near = _compared(centers, np.array([len(each) for each in rows]))
     found = np.zeros((len(features), n_neighbors), dtype=np.int64)
     own = range(process_number(), len(cells), n_processes())
     with progress("neighbors", len(own), unit="cells") as advance:
         for number in own:
-            compared = [number, *near[number].tolist()]
+            compared = [number, *near[number]]
             around = torch.cat([cells[each] for each in compared])
             local = exact_neighbors(cells[number], around, n_neighbors=n_neighbors, first=0)
             found[rows[number]] = np.concatenate([rows[each] for each in compared])[local]
             advance()
     return add_up(torch.from_numpy(found)).numpy()
+
+
+def _compared(centers: Tensor, sizes: IntArray) -> list[list[int]]:
+    """For each cell the nearest others, until they have as many rows as are compared."""
+    most = 4 * COMPARED // CELL_ROWS
+    near = exact_neighbors(centers, centers, n_neighbors=most, first=0)
+    before = np.cumsum(np.column_stack([sizes, sizes[near]]), axis=1)[:, :-1]
+    wanted = (before < COMPARED).sum(axis=1)
+    return [row[:count].tolist() for row, count in zip(near, wanted, strict=True)]
 
 
 def _rows(features: Tensor, rows: IntArray) -> Tensor:

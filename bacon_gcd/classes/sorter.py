@@ -225,12 +225,31 @@ def without_itself(
     """(N, C) evidence of each row for each class, its own without it."""
     evidence = space.evidence(counts, sums)
     index = torch.from_numpy(class_ids)
-    b, x = space.between, space.rows
-    left = b / (1 + (counts[index] - weights).clamp_min(0)[:, None] * b)
-    mean, variance = (sums[index] - x * weights[:, None]) * left, 1 + left
+    for start in range(0, len(index), CHUNK):  # half a dozen arrays of the size of the rows
+        some = slice(start, start + CHUNK)
+        own = index[some]
+        left = own_without(space, weights[some], counts[own], sums[own], rows=space.rows[some])
+        evidence[some].scatter_(1, own[:, None], left[:, None])
+    return evidence
+
+
+def own_without(
+    space: ClassSpace, weights: Tensor, counts: Tensor, sums: Tensor, *, rows: Tensor
+) -> Tensor:
+    """(n,) evidence of rows for the class that each is in, without it.
+
+    Args:
+        weights: (n,) of the rows.
+        counts: (n,) members of their classes.
+        sums: (n, d) sums of those.
+        rows: (n, d)
+    """
+    b, x = space.between, rows
+    left = b / (1 + (counts - weights).clamp_min(0)[:, None] * b)
+    mean, variance = (sums - x * weights[:, None]) * left, 1 + left
     inside = ((x - mean).square() / variance + variance.log()).sum(dim=1)
     outside = (x.square() / (1 + b) + (1 + b).log()).sum(dim=1)
-    return evidence.scatter(1, index[:, None], ((outside - inside) / 2)[:, None])
+    return (outside - inside) / 2
 
 
 def outlier_score(evidence: Tensor, temperature: float) -> FloatArray:

@@ -125,15 +125,17 @@ def embed(
     from bacon_gcd.backbone.embed import embed as fill_banks
     from bacon_gcd.backbone.packing import STORED
     from bacon_gcd.backbone.weights import load_backbone, trunk_dtype
+    from bacon_gcd.system.processes import agreed
 
     where = chosen_device(device)
-    opened = load_backbone(
-        backbone,
-        image_size=image_size,
-        tuned=tuned,
-        trunk_dtype=trunk_dtype(trunk, device=where),
-        device=where,
-    )
+    with agreed():  # one process may not see the weights
+        opened = load_backbone(
+            backbone,
+            image_size=image_size,
+            tuned=tuned,
+            trunk_dtype=trunk_dtype(trunk, device=where),
+            device=where,
+        )
     embedded = fill_banks(
         source,
         opened,

@@ -28,10 +28,13 @@ from bacon_gcd.training.start import new_trainer
 T = TypeVar("T")
 TIMED_IMAGES = 8
 TIMED_SECONDS = 0.3  # that each measurement goes on at least
-TIMED_ROWS, TIMED_CLUSTERS = 2000, 20  # of the k-means that tells how fast this machine sorts now
-# Sorting takes as long as so many such k-means: always, for each of the first 10,000 images, beyond
-# which classes are counted on a sample, and for every image. Fitted by `python -m bench forecast`.
-ALWAYS, OF_SAMPLE, OF_EACH = 155.0, 0.011, 0.025
+# Of the k-means that tells how fast this machine sorts now. Its width is that of the space in which
+# classes are found; how wide the features are counts for the way there and for neighbors only.
+TIMED_ROWS, TIMED_DIM, TIMED_CLUSTERS = 2000, 128, 20
+# Sorting takes as long as so many such k-means: always, for the root of the first 10,000 images,
+# beyond which classes are counted on a sample, for every image, and for every value of one. Fitted
+# by `python -m bench forecast`.
+ALWAYS, OF_SAMPLE, OF_EACH, OF_VALUE = 165.0, 4.8, 0.021, 7.4e-5
 SAMPLE = 10_000
 
 
@@ -75,14 +78,18 @@ def forecast(
         embedding=each * n_missing / n_shares,
         # Twice: the first time on trial, with classes hidden.
         training=2 * (step * effort.epochs + tail * passes) * n_images / n_shares,
-        sorting=_clustered(backbone.feature_dim) * sortings(n_images),
+        sorting=_clustered() * sortings(n_images, backbone.feature_dim),
         epochs=effort.epochs,
     )
 
 
-def sortings(n_images: int) -> float:
-    """How many small k-means the sorting of this many images takes as long as."""
-    return ALWAYS + OF_SAMPLE * min(n_images, SAMPLE) + OF_EACH * n_images
+def sortings(n_images: int, dim: int) -> float:
+    """How many small k-means the sorting of this many images takes as long as.
+
+    dim: values of the features of one.
+    """
+    sampled: float = min(n_images, SAMPLE) ** 0.5
+    return ALWAYS + OF_SAMPLE * sampled + (OF_EACH + OF_VALUE * dim) * n_images
 
 
 def _embedded(
@@ -133,16 +140,17 @@ def _estimates(n_images: int, epochs: int) -> float:
     return epochs / task.scaled(short_plan(epochs).settings.interval)
 
 
-def _clustered(dim: int) -> float:
+def _clustered() -> float:
     """Seconds of a small k-means: how fast this machine sorts, with all that it does besides."""
-    rows = small_rows(dim)
+    rows = small_rows()
     cluster(rows)  # the first call is slower
     return _seconds(lambda: cluster(rows))[0]
 
 
-def small_rows(dim: int) -> Tensor:
+def small_rows() -> Tensor:
     """Rows of a small set."""
-    return torch.from_numpy(np.random.default_rng(0).normal(size=(TIMED_ROWS, dim))).float()
+    shape = TIMED_ROWS, TIMED_DIM
+    return torch.from_numpy(np.random.default_rng(0).normal(size=shape)).float()
 
 
 def cluster(rows: Tensor) -> None:

@@ -13,7 +13,7 @@ from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.settings import Tell, silent
 from bacon_gcd.model import load_model, tokens_for
 from bacon_gcd.system.devices import Device, device_line, find_device
-from bacon_gcd.system.processes import agreed
+from bacon_gcd.system.processes import agreed, refuse_differences
 
 COLUMNS = (
     *("file_name", "class", "known", "confidence", "known_probability"),
@@ -45,6 +45,8 @@ def predict(
     with agreed():
         model = load_model(Path(run) / "model", device=where)
         table = read_images(images)
+    refuse_differences("images", table.fingerprint, "all must see the same files")
+    with agreed():
         source = tokens_for(model.backbone, table, features, workers=workers)
     (tell or silent)(device_line(where))
     found = model.answer(table.ids, source)

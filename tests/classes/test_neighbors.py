@@ -85,9 +85,9 @@ def test_from_20_000_rows_on_neighbors_are_found_by_cells(monkeypatch, n, way):
     assert nearest(torch.zeros(n, 1)) == way
 
 
-def test_a_chunk_has_at_most_1024_rows_and_256_megabytes_of_cosines(monkeypatch):
+def test_a_chunk_has_at_most_256_rows_and_256_megabytes_of_cosines(monkeypatch):
     assert [neighbors._chunk(n) for n in (0, 1, 2**16, 2**17, 10**6, 10**9)] == [
-        1024, 1024, 1024, 512, 67, 1,
+        256, 256, 256, 256, 67, 1,
     ]  # fmt: skip
     monkeypatch.setattr(neighbors, "MOST_COSINES", 10)
     assert [neighbors._chunk(n) for n in (0, 1, 2)] == [10, 10, 5]
@@ -100,9 +100,10 @@ def test_rows_that_begin_later_are_not_their_own_neighbors():
     assert found.tolist() == [[1, 0], [2, 4]]
 
 
-def of_cells(monkeypatch, cells, features, *, n_neighbors, probes=neighbors.PROBES):
+def of_cells(monkeypatch, cells, features, *, n_neighbors, compared):
     monkeypatch.setattr(neighbors, "_cells", lambda *_, **__: [np.array(rows) for rows in cells])
-    monkeypatch.setattr(neighbors, "PROBES", probes)
+    monkeypatch.setattr(neighbors, "COMPARED", compared)
+    monkeypatch.setattr(neighbors, "CELL_ROWS", 2)
     return neighbors_by_cells(features, n_neighbors=n_neighbors, seed=0).tolist()
 
 
@@ -110,28 +111,13 @@ def test_rows_of_a_cell_are_compared_with_those_of_the_nearest_cells(monkeypatch
     angles = torch.tensor([0.0, 20, 22, 42, 70, 90]).deg2rad()
     features = torch.stack([angles.cos(), angles.sin()], dim=1)
     cells = [[0, 1], [2, 3], [4, 5]]
-    alone = of_cells(monkeypatch, cells, features, probes=1, n_neighbors=1)
+    alone = of_cells(monkeypatch, cells, features, compared=2, n_neighbors=1)
     assert alone == [[1], [0], [3], [2], [5], [4]]
-    two = of_cells(monkeypatch, cells, features, probes=2, n_neighbors=1)
+    two = of_cells(monkeypatch, cells, features, compared=4, n_neighbors=1)
     assert two == [[1], [2], [1], [2], [5], [4]]
     # The second cell is nearer to the first than to the last: no row of the last is looked at.
-    both = of_cells(monkeypatch, cells, features, probes=2, n_neighbors=3)
+    both = of_cells(monkeypatch, cells, features, compared=4, n_neighbors=3)
     assert both[3] == [2, 1, 0]
-
-
-def test_32_cells_are_searched(monkeypatch):
-    features = clustered(100)
-    searched = set()
-    exact = neighbors.exact_neighbors
-
-    def recorded(rows, others, **options):
-        if len(rows) == 1:
-            searched.add(len(others))
-        return exact(rows, others, **options)
-
-    monkeypatch.setattr(neighbors, "exact_neighbors", recorded)
-    of_cells(monkeypatch, [[row] for row in range(100)], features, n_neighbors=6)
-    assert searched == {32}
 
 
 def parts_asked_for(monkeypatch, n_rows):
@@ -187,3 +173,41 @@ def test_a_cell_has_at_most_four_times_the_usual_rows(monkeypatch, n, sizes):
     monkeypatch.setattr(neighbors, "_parts", lambda features, rows, n_parts, *, seed: [rows])
     cells = neighbors._cells(torch.ones(n, 2), seed=0)
     assert sorted(len(rows) for rows in cells) == sizes
+
+
+def test_a_row_is_compared_with_as_many_others_however_many_there_are(monkeypatch):
+    monkeypatch.setattr(neighbors, "CELL_ROWS", 8)
+    monkeypatch.setattr(neighbors, "COMPARED", 64)
+    compared, exact = [], neighbors.exact_neighbors
+
+    def counted(rows, others, **more):
+        compared.append(len(others))
+        return exact(rows, others, **more)
+
+    monkeypatch.setattr(neighbors, "exact_neighbors", counted)
+    for n in (1000, 8000):
+        features = clustered(n)
+        largest_cell = max(len(rows) for rows in neighbors._cells(features, seed=0))
+        compared.clear()
+        neighbors_by_cells(features, n_neighbors=6, seed=0)
+        of_cells = compared[1:]  # the first are the centers of the cells
+        assert min(of_cells) >= 64
+        assert max(of_cells) < 64 + largest_cell
+
+
+@pytest.mark.parametrize("n_columns", [1024, 1039, 3001])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_are_those_of_a_sort(n_columns, sign):
+    others = clustered(n_columns)
+    rows = others[:20] if sign > 0 else -others[:20]
+    expected = (rows @ others.T).argsort(dim=1, descending=True)[:, :7]
+    found = neighbors.largest(neighbors.cosines(rows, others), 7)
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+def test_columns_that_fill_a_line_of_the_cache_are_nobodys_neighbors():
+    others = torch.eye(2)[[0] * 1025]
+    values = neighbors.cosines(-torch.eye(2)[:1], others)
+    assert values.shape == (1, 1040)
+    assert neighbors.largest(values, 60).max() < 1025
+    assert not values[:, 1025:].isfinite().any()

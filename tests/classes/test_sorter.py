@@ -56,6 +56,22 @@ def test_an_image_is_scored_without_itself_as_the_densities_say():
             assert found[row, c] == pytest.approx(expected, abs=1e-4)
 
 
+def test_evidence_without_itself_is_computed_some_rows_at_a_time(monkeypatch):
+    rng = np.random.default_rng(1)
+    rows, ids = torch.from_numpy(rng.normal(size=(50, 3))).float(), rng.integers(4, size=50)
+    space, ones = ClassSpace(rows, torch.tensor([1.5, 0.7, 0.2])), torch.ones(50)
+    given = space, ids, ones, *space.sums(ids, 4, ones)
+    whole, asked, own_without = without_itself(*given), [], sorters.own_without
+    monkeypatch.setattr(
+        sorters,
+        "own_without",
+        lambda *a, rows: asked.append(len(rows)) or own_without(*a, rows=rows),
+    )
+    monkeypatch.setattr(sorters, "CHUNK", 8)
+    torch.testing.assert_close(without_itself(*given), whole, rtol=0, atol=0)
+    assert asked == [8] * 6 + [2]
+
+
 def test_half_of_the_evidence_is_the_images_own_and_half_its_neighbors():
     sorter, centers, rng = planted_sorter()
     new = unit_rows(centers[1], 3, rng)

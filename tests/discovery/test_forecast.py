@@ -31,7 +31,7 @@ def test_every_part_is_measured_on_images_of_the_set(photos, clock):
     assert found.embedding == pytest.approx((3 + 1) / 8 * 32)  # three views, one rendering
     passes = 2 + 4 / 1  # before, after, and with every estimate of the class counts
     assert found.training == pytest.approx(2 * (4 + passes) * 32 / 128)  # once on trial
-    assert found.sorting == pytest.approx(sortings(32))
+    assert found.sorting == pytest.approx(sortings(32, photos[1].feature_dim))
     assert found.total == found.embedding + found.training + found.sorting
 
 
@@ -40,6 +40,19 @@ def test_what_is_stored_or_not_trained_takes_no_time(photos, clock):
     assert (found.embedding, found.training) == (0, 0)
     ready = forecast(photos[0], Vectors(8), Effort(fitted=True), n_missing=0, workers=1)
     assert ready.embedding == 0 < ready.sorting
+
+
+def test_wide_features_cost_what_their_values_do_and_no_wider_kmeans(photos, clock, monkeypatch):
+    shapes, cluster = [], forecasting.cluster
+    monkeypatch.setattr(
+        forecasting, "cluster", lambda rows: shapes.append(rows.shape) or cluster(rows)
+    )
+    narrow, wide = (
+        forecast(photos[0], Vectors(dim), Effort(fitted=True), n_missing=0, workers=1).sorting
+        for dim in (512, 1280)
+    )
+    assert len(set(shapes)) == 1
+    assert wide - narrow == pytest.approx(768 * forecasting.OF_VALUE * len(photos[0]))
 
 
 def test_the_line_says_what_is_done_and_how_long_it_takes():

@@ -22,6 +22,7 @@ from tests.process_work import (
     bacon_beside_a_writer,
     bacon_of_another_version,
     bacon_that_is_killed,
+    bacon_with_fewer_images,
     bacon_without_images,
     fill_bank,
     share_work,
@@ -193,6 +194,34 @@ def test_a_process_that_cannot_see_the_images_ends_all_in_one_line(work):
     assert [code for code, _, _ in done] == [2, 2]
     assert "process 1 of 2: " in one_line(done)
     assert "photos-elsewhere" in one_line(done)
+
+
+def commands_on_images(work):
+    """What reads images in several processes, beside `discover`."""
+    run = work / "sorted-before"
+    if not run.exists():
+        [(code, *said)] = finish(start(bacon, sort_words(work, run.name), 1))
+        assert code == 0, said
+    embed = ["embed", work / "photos", "--views", "0", "--image-size", "64"]
+    predict = ["predict", run, work / "photos", "--features", work / "vectors.npy"]
+    return [embed, predict]
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (bacon_without_images, "photos-elsewhere"),
+        (bacon_with_fewer_images, "process 1 has images unlike process 0"),
+    ],
+)
+@pytest.mark.parametrize("which", [0, 1], ids=["embed", "predict"])
+def test_embed_and_predict_end_all_processes_in_one_line_where_one_sees_other_images(
+    work, which, broken, said
+):
+    words = commands_on_images(work)[which]
+    done = finish(start(broken, words, BACON_CACHE=str(work / "cache")))
+    assert [code for code, _, _ in done] == [2, 2], done
+    assert said in one_line(done)
 
 
 def test_two_processes_fill_one_bank_with_the_bytes_of_one(work):
