@@ -9,25 +9,27 @@ from pathlib import Path
 import numpy as np
 
 from bacon_gcd.backbone.bank import build_bank
-from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.backbone.catalogue import OFFLINE
+from bacon_gcd.backbone.weights import MIRRORED, load_backbone
 from bacon_gcd.cluster import unit
 from bacon_gcd.data import demo
 from bacon_gcd.data.images import read_images
+from bacon_gcd.discovery.image_size import fitting_size
 
 OUT = Path(__file__).parent / "out"
-BACKBONE = "resnet18.pypi_in1k"
+BACKBONE = OFFLINE
 DEVELOPED_ON = ("cifar100", "objects", "textures", "demo")
 ONLY_REPORTED = ("birds", "fashion", "cifar10")
 SETS = DEVELOPED_ON + ONLY_REPORTED
 # Images of the largest class. Smaller than what is there, so that all cells run in an hour.
 LARGEST = {
-    "cifar100": 60,
-    "objects": 100,
+    "cifar100": 40,
+    "objects": 60,
     "textures": 120,
-    "demo": 300,
+    "demo": 120,
     "birds": 60,
-    "fashion": 300,
-    "cifar10": 300,
+    "fashion": 120,
+    "cifar10": 120,
 }
 LABELS = ("1", "3", "10", "half")
 SHARES = (0.25, 0.5, 0.8)
@@ -65,12 +67,21 @@ def data_folder():
     return Path(os.environ.get("BACON_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
-def features_of(name):
-    """(N, D) unit features and (N,) classes of a set."""
-    stored = OUT / "features" / f"{name}.npz"
+def chosen_rows(name, classes):
+    """The same images for every backbone."""
+    rng = np.random.default_rng(0)
+    rows = [rng.permutation(np.flatnonzero(classes == c)) for c in np.unique(classes)]
+    return np.sort(np.concatenate([each[: LARGEST[name]] for each in rows]))
+
+
+def features_of(name, backbone_name=BACKBONE):
+    """(N, D) unit features and (N,) classes of a set, as `bacon discover` computes them."""
+    stored = OUT / "features" / f"{name}-{backbone_name}.npz"
     if not stored.exists():
-        table, classes = images_of(name)
-        store(stored, table, np.arange(len(table)), classes, load_backbone(BACKBONE))
+        images, classes = images_of(name)
+        size = fitting_size(backbone_name, images)
+        backbone = load_backbone(backbone_name, image_size=size, tuned=MIRRORED)
+        store(stored, images, chosen_rows(name, classes), classes, backbone)
     return read_features(stored)
 
 

@@ -7,20 +7,8 @@ import numpy as np
 import torch
 
 from bacon_gcd.backbone.catalogue import OFFLINE, TOGETHER
-from bacon_gcd.backbone.weights import MIRRORED, load_backbone
-from bacon_gcd.discovery.image_size import fitting_size
 from bench.discovery import ours
-from bench.discovery_sets import (
-    LABELS,
-    OUT,
-    RATIOS,
-    SHARES,
-    Cell,
-    drawn,
-    images_of,
-    read_features,
-    store,
-)
+from bench.discovery_sets import LABELS, RATIOS, SHARES, Cell, drawn, features_of
 from bench.measure import table
 
 RESNET = "resnet18.pypi_in1k"
@@ -30,25 +18,6 @@ BACKBONES = {
     "both": f"{OFFLINE}{TOGETHER}{RESNET}",
 }
 SETS = ("textures", "demo", "objects", "birds", "fashion")
-PER_CLASS = {"textures": 80, "demo": 80, "objects": 15, "birds": 25, "fashion": 80}
-
-
-def chosen_rows(name, classes):
-    """The same images for every backbone."""
-    rng = np.random.default_rng(0)
-    rows = [rng.permutation(np.flatnonzero(classes == c)) for c in np.unique(classes)]
-    return np.sort(np.concatenate([each[: PER_CLASS[name]] for each in rows]))
-
-
-def features_of(name, backbone_name):
-    """(N, D) unit features and (N,) classes, as `bacon discover` computes them."""
-    stored = OUT / "features" / f"{name}-{backbone_name}.npz"
-    if not stored.exists():
-        images, classes = images_of(name)
-        size = fitting_size(backbone_name, images)
-        backbone = load_backbone(backbone_name, image_size=size, tuned=MIRRORED)
-        store(stored, images, chosen_rows(name, classes), classes, backbone)
-    return read_features(stored)
 
 
 def cells_of(name):

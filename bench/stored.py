@@ -16,9 +16,10 @@ from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.classes.find import find_classes
 from bacon_gcd.cluster import unit
 from bench.discovery import shares
-from bench.discovery_sets import BACKBONE, SETS, Cell, drawn, images_of
+from bench.discovery_sets import SETS, Cell, drawn, images_of
 from bench.measure import table
 
+BACKBONE = "resnet18.pypi_in1k"
 DEFAULT, DRAWS, CHUNK = ("textures", "birds", "objects"), 3, 500
 
 
