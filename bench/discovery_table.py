@@ -21,19 +21,21 @@ could use on the same features. Everything on this page was written by
 
     BACON_DATA=FOLDER python -m bench discovery
 
-Features: {backbone} at 224 px, frozen, the mean of an image and its mirror image, as `bacon discover`
-computes them. It was trained with the labels of ImageNet, which cover many classes of all sets but
-fashion and textures. Rules and constants were chosen on {developed}; {reported} were only
-looked at for this table. Accuracy is in percent of the unlabeled images and **by name**: known
-classes by their own name, new ones matched one to one among themselves. Alternatives that need the
-number of classes get the true one; we count it ourselves unless it says "true K". Clusters of
-methods without labels are called after the class that most of their labeled images have; what
-HDBSCAN calls noise is wrong. {n_cells} cells, {draws}: labels per known class {labels}; share of
-known classes {shares}; long-tail ratio {ratios}. Rules were also
-tried on handwritten digits (scikit-learn's and MNIST's) and letters of fonts, which are not in the
-table. Three choices were prompted by an earlier table of all sets: `edge`, that average linkage is
-used for uneven classes only, and the threshold where every class has one label. Slow alternatives
-were run on a random part of the cells.
+Features: {backbone} at 224 px, frozen, the mean of an image and its mirror image,
+as `bacon discover` computes them. It was trained with the labels of ImageNet, which cover many
+classes of all sets but fashion and textures. Rules and constants were chosen on {developed};
+{reported} were only looked at for this table.
+
+Accuracy is in percent of the unlabeled images and **by name**: known classes by their own name, new
+ones matched one to one among themselves. Alternatives that need the number of classes get the true
+one; we count it ourselves unless it says "true K". Clusters of methods without labels are called
+after the class that most of their labeled images have; what HDBSCAN calls noise is wrong. {n_cells}
+cells, {draws}: labels per known class {labels}; share of known classes {shares}; long-tail ratio
+{ratios}. Slow alternatives were run on a random part of the cells.
+
+Rules were also tried on handwritten digits (scikit-learn's and MNIST's) and letters of fonts, which
+are not in the table. Three choices were prompted by an earlier table of all sets: `edge`, that
+average linkage is used for uneven classes only, and the threshold where every class has one label.
 """
 
 

@@ -125,6 +125,10 @@ def find_classes(
         number, score = without_fragments(view, labels, score, line, known, new, number)
     n_new = number.estimate - n_known
     scores = sort(view, labels, guess, score, line, n_new=n_new)
+    if number.beside:
+        least = max(n_known, 1, allowed[0] if allowed else 0)
+        number, scores = without_lone_classes(number, scores, labels, least=least, rules=rules)
+        n_new = number.estimate - n_known
     class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
     share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
     checks = checked(view, rows, labels, groups, line, n_new=n_new)
@@ -290,6 +294,25 @@ def best_classes(scores: Tensor, labels: IntArray, *, n_new: int) -> IntArray:
     n_classes = scores.shape[1]
     keep_one(class_ids, scores, labels < 0, np.arange(n_classes) >= n_classes - n_new)
     return class_ids
+
+
+def without_lone_classes(
+    number: ClassNumber, scores: Tensor, labels: IntArray, *, least: int, rules: Rules = RULES
+) -> tuple[ClassNumber, Tensor]:
+    """Without new classes that one image alone is left in: it goes where it fits best beside it.
+
+    least: number of classes that stay.
+    """
+    n_known = int(labels.max(initial=-1)) + 1
+    class_ids = np.where(labels < 0, scores.argmax(dim=1).numpy(), labels)
+    sizes = np.bincount(class_ids, minlength=scores.shape[1])
+    lone = np.flatnonzero((sizes < rules.least) & (np.arange(len(sizes)) >= n_known))
+    gone = lone[: max(len(sizes) - least, 0)]
+    kept = np.setdiff1d(np.arange(len(sizes)), gone)
+    low, high = number.interval
+    estimate = len(kept)
+    number = replace(number, estimate=estimate, interval=(min(low, estimate), high))
+    return number, scores[:, torch.from_numpy(kept)]
 
 
 def new_rows(score: FloatArray, line: float, unlabeled: BoolArray, n_new: int) -> IntArray:

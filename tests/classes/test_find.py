@@ -13,6 +13,7 @@ from bacon_gcd.classes.find import (
     new_rows,
     view_of,
     without_fragments,
+    without_lone_classes,
 )
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.classes.space import reduced
@@ -232,3 +233,19 @@ def test_a_class_that_lost_all_images_gets_the_best_one():
     ids = np.array([0, 0, 1])
     keep_one(ids, scores, np.array([True] * 3), np.array([False, True, True]))
     assert ids.tolist() == [2, 0, 1]
+
+
+def test_a_new_class_of_one_image_is_no_class():
+    """Columns: two known classes, then new ones of 2, 1 and 1 images."""
+    best = [0, 1, 2, 2, 3, 4]
+    scores = 0.1 * torch.tensor(
+        [[0.0, 0, 0, 0, 0], [0] * 5, [0] * 5, [0] * 5, [0, 0, 5, 0, 4], [0] * 5]
+    )
+    scores[torch.arange(6), torch.tensor(best)] = 1.0
+    labels = np.array([0, 1, -1, -1, -1, -1])
+    number = ClassNumber(5, (5, 9), {"pairs": 5})
+    found, left = without_lone_classes(number, scores, labels, least=2)
+    assert (found.estimate, found.interval) == (3, (3, 9))
+    assert left.argmax(dim=1).tolist()[:5] == [0, 1, 2, 2, 2]
+    asked, left = without_lone_classes(number, scores, labels, least=4)
+    assert asked.estimate == left.shape[1] == 4
