@@ -63,8 +63,9 @@ def expected(
 ) -> Expected | None:
     """Pool the checks; None when too few images could be hidden.
 
-    Hidden classes are found a little more easily than classes that nobody has seen, because their
-    number is known. `rules` says by how much.
+    Hidden classes are found more easily than classes that nobody has seen, because their number is
+    known; hidden images of known classes less easily than unlabeled ones, because there are fewer
+    labels. `rules` says by how much.
 
     known_share: of the unlabeled images, so that known and new ones weigh as they are mixed.
     """
@@ -80,14 +81,16 @@ def expected(
     share = float(np.clip(known_share, 0.05, 0.95))
     weights = np.where(is_known, share / n_known, (1 - share) / (len(rows) - n_known))
     found = np.where(is_known, 1.0, rules.new_ease) * right
-    n_images, accuracy = len(np.unique(rows)), float((weights * found).sum())
+    known = 1 - rules.still_missed * float(1 - right[is_known].mean())
+    new = rules.new_ease * float(right[~is_known].mean())
+    n_images, accuracy = len(np.unique(rows)), share * known + (1 - share) * new
     return Expected(
         n_images=n_images,
         n_classes=len(np.unique(np.concatenate([each.hidden for each in checks]))),
         accuracy=accuracy,
         interval=share_interval(accuracy, n_images),
-        known=float(found[is_known].mean()),
-        new=float(found[~is_known].mean()),
+        known=known,
+        new=new,
         precision=weighted_share(found, weights, called),
         precision_new=weighted_share(found, weights, ~called),
     )

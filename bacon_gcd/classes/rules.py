@@ -66,8 +66,10 @@ class Rules:
     """Images that are over-clustered, and by which the whole sorting is checked."""
     most_hidden: int = 400
     """Hidden images of a kind that a fold scores."""
-    new_ease: float = 0.86
+    new_ease: float = 0.8
     """Images of new classes that are right, over those of hidden classes that are."""
+    still_missed: float = 0.8
+    """Unlabeled images of known classes that are wrong, over those that are with labels hidden."""
     agreement_slope: float = 1.2
     agreement_start: float = 0.42
     """Where no class can be hidden to measure the accuracy: how it grows with the share of an

@@ -46,13 +46,13 @@ CHECK = checked(
     is_known=[1] * 8 + [0] * 5,
     called_known=[1] * 7 + [0] + [0, 0, 0, 0, 1],
 )
-RULES = Rules(new_ease=0.5)
+RULES = Rules(new_ease=0.5, still_missed=0.4)
 
 
 def test_the_expected_accuracy_weighs_known_and_new_images_as_they_were_found():
     found = expected([CHECK], known_share=0.8, rules=RULES)
-    assert (found.known, found.new) == (6 / 8, pytest.approx(0.5 * 2 / 5))
-    assert found.accuracy == pytest.approx(0.8 * 6 / 8 + 0.2 * 0.5 * 2 / 5)
+    assert (found.known, found.new) == pytest.approx((1 - 0.4 * 2 / 8, 0.5 * 2 / 5))
+    assert found.accuracy == pytest.approx(0.8 * 0.9 + 0.2 * 0.5 * 2 / 5)
     known, new = 0.8 / 8, 0.2 / 5  # weight of one image
     assert found.precision == pytest.approx(6 * known / (7 * known + new))
     assert found.precision_new == pytest.approx(2 * 0.5 * new / (known + 4 * new))
@@ -63,7 +63,7 @@ def test_the_expected_accuracy_weighs_known_and_new_images_as_they_were_found():
 def test_neither_side_is_forgotten_where_one_was_hardly_found():
     for asked, used in ((0.0, 0.05), (0.02, 0.05), (0.99, 0.95), (0.9, 0.9)):
         found = expected([CHECK], known_share=asked, rules=RULES)
-        assert found.accuracy == pytest.approx(used * 6 / 8 + (1 - used) * 0.5 * 2 / 5)
+        assert found.accuracy == pytest.approx(used * 0.9 + (1 - used) * 0.5 * 2 / 5)
 
 
 def test_images_of_several_folds_count_once_and_their_hidden_classes_are_joined():
