@@ -46,7 +46,7 @@ from bacon_gcd.classes.reliability import (
     matching_temperature,
     usual_accuracy,
 )
-from bacon_gcd.classes.ridge import fit_ridge
+from bacon_gcd.classes.ridge import fit_ridge, rounds_for
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import ClassSpace, Reduced, reduced, sample
 from bacon_gcd.cluster import contingency, kmeans, pair_up, unit
@@ -270,7 +270,7 @@ def sort(
     scores = averaged(view.space.evidence(*members), view.neighbors)
     class_ids = best_classes(scores, labels, n_new=n_new)
     judge = fit_ridge(view.whole, class_ids, view.rules)
-    for _ in range(view.rules.judged):
+    for _ in range(rounds_for(view.whole.shape[1], n_classes, view.rules)):
         scores = judge.scores(class_ids, n_classes)
         class_ids = best_classes(scores, labels, n_new=n_new)
     return scores

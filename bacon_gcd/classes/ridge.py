@@ -49,6 +49,14 @@ class Ridge:
         return found.div_((1 - self.leverage)[:, None])
 
 
+def rounds_for(n_dims: int, n_classes: int, rules: Rules = RULES) -> int:
+    """How many times images are sorted by a regression: not at all in too few dimensions.
+
+    There a class that lies between others is predicted nowhere.
+    """
+    return rules.judged if n_dims >= rules.dims_per_class * n_classes else 0
+
+
 def fit_ridge(rows: Tensor, class_ids: IntArray, rules: Rules = RULES) -> Ridge:
     """The regression on (N, D) rows.
 

@@ -33,6 +33,8 @@ class Rules:
     """Of the ridge regression that tells classes apart, in squares within classes along an axis."""
     judged: int = 2
     """Times that all images are sorted anew by it; with more of them known classes grow."""
+    dims_per_class: int = 2
+    """Dimensions of the features for each class from which on it is used."""
     folds: int = 6
     """Times that known classes are hidden to see where known ends and new begins."""
     whole_folds: int = 3

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from bacon_gcd.classes import ridge
-from bacon_gcd.classes.ridge import class_sums, fit_ridge
+from bacon_gcd.classes.ridge import class_sums, fit_ridge, rounds_for
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.cluster import unit
 from tests.reference.ridge import squares_within, without_each
@@ -80,3 +80,11 @@ def test_class_sums_are_numbers_and_sums_of_rows():
     sizes, sums = class_sums(rows, np.array([2, 0, 2]), 3)
     assert sizes.tolist() == [1, 0, 2]
     assert sums.tolist() == [[3, 4], [0, 0], [6, 8]]
+
+
+def test_in_few_dimensions_no_regression_sorts():
+    assert [rounds_for(16, n, Rules(judged=3)) for n in (7, 8, 9)] == [3, 3, 0]
+    line = torch.linspace(-1, 1, 60)[:, None]  # three classes on a line: the middle one is masked
+    ids = np.repeat([0, 1, 2], 20)
+    found = fit_ridge(line, ids).scores(ids, 3).argmax(dim=1).numpy()
+    assert (found[ids == 1] != 1).any()
