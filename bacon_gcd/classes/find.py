@@ -44,6 +44,7 @@ from bacon_gcd.classes.reliability import (
     Expected,
     expected,
     matching_temperature,
+    regression_serves,
     usual_accuracy,
 )
 from bacon_gcd.classes.ridge import fit_ridge, rounds_for
@@ -125,14 +126,15 @@ def find_classes(
         number, score = without_fragments(view, labels, score, line, known, new, number)
     n_new = number.estimate - n_known
     scores = sort(view, labels, guess, score, line, n_new=n_new)
+    checks = checked(view, rows, labels, groups, line, n_new=n_new)
+    if regression_serves([(by.right, by_regression.right) for by, by_regression in checks]):
+        scores, checks = judged(view, labels, scores, n_new=n_new), [pair[::-1] for pair in checks]
     if number.beside:
         least = max(n_known, 1, allowed[0] if allowed else 0)
         number, scores = without_lone_classes(number, scores, labels, least=least, rules=rules)
-        n_new = number.estimate - n_known
     class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
     share = float((class_ids[labels < 0] < n_known).mean()) if (labels < 0).any() else 1.0
-    checks = checked(view, rows, labels, groups, line, n_new=n_new)
-    measured = expected(checks, known_share=share, rules=rules)
+    measured = expected([used for used, _ in checks], known_share=share, rules=rules)
     if measured:
         sure = measured.accuracy
     else:
@@ -258,19 +260,27 @@ def sort(
     *,
     n_new: int,
 ) -> Tensor:
-    """(N, C) how well each image fits each class; every class has an image.
-
-    Classes as they are grouped first are sorted anew by the evidence, averaged over neighbors, and
-    then by what a regression on all other images says.
-    """
+    """(N, C) evidence of each class, averaged over neighbors; every class has an image."""
     n_classes = int(labels.max(initial=-1)) + 1 + n_new
     class_ids = grouped(view, labels, guess, score, line, n_new=n_new)
     weights = torch.from_numpy(np.where(labels < 0, view.rules.unlabeled_weight, 1.0)).float()
     members = view.space.sums(class_ids, n_classes, weights)
     scores = averaged(view.space.evidence(*members), view.neighbors)
-    class_ids = best_classes(scores, labels, n_new=n_new)
+    best_classes(scores, labels, n_new=n_new)
+    return scores
+
+
+def judged(view: View, labels: IntArray, scores: Tensor, *, n_new: int) -> Tensor:
+    """(N, C) what a regression on all other images says of each; every class has an image.
+
+    scores: (N, C) that give the classes to begin with; they are also the answer in few dimensions.
+    """
+    class_ids, n_classes = best_classes(scores, labels, n_new=n_new), scores.shape[1]
+    n_rounds = rounds_for(view.whole.shape[1], n_classes, view.rules)
+    if not n_rounds:
+        return scores
     judge = fit_ridge(view.whole, class_ids, view.rules)
-    for _ in range(rounds_for(view.whole.shape[1], n_classes, view.rules)):
+    for _ in range(n_rounds):
         scores = judge.scores(class_ids, n_classes)
         class_ids = best_classes(scores, labels, n_new=n_new)
     return scores
@@ -359,8 +369,11 @@ def checked(
     line: float,
     *,
     n_new: int,
-) -> list[Checked]:
-    """The same sorting with some classes hidden, several times, on some of the images."""
+) -> list[tuple[Checked, Checked]]:
+    """The same sorting with some classes hidden, several times, on some of the images.
+
+    What came out by the evidence, and by the regression after it.
+    """
     seed, by = view.seed, view.grouped_by
     chosen = sample(len(labels), rows.rules.sample, seed)
     some, seen = rows.some(chosen), _without_gaps(labels[chosen])
@@ -378,13 +391,20 @@ def _without_gaps(labels: IntArray) -> IntArray:
     return np.where(labels >= 0, np.searchsorted(used, labels), -1).astype(np.int64)
 
 
-def check(view: View, labels: IntArray, fold: Fold, line: float, *, n_new: int) -> Checked:
-    """The same sorting with some classes hidden: what came out for the hidden images."""
-    n_seen = len(fold.seen)
-    n_hidden = int(labels.max()) + 1 - n_seen
+def check(
+    view: View, labels: IntArray, fold: Fold, line: float, *, n_new: int
+) -> tuple[Checked, Checked]:
+    """The same sorting with some classes hidden, by the evidence and by the regression after it."""
+    n_hidden = int(labels.max()) + 1 - len(fold.seen)
     guess, score = nearest_known(view, fold.labels)
-    scores = sort(view, fold.labels, guess, score, line, n_new=n_new + n_hidden)
-    found = scores.argmax(dim=1).numpy()
+    first = sort(view, fold.labels, guess, score, line, n_new=n_new + n_hidden)
+    second = judged(view, fold.labels, first, n_new=n_new + n_hidden)
+    return outcome(first, labels, fold), outcome(second, labels, fold)
+
+
+def outcome(scores: Tensor, labels: IntArray, fold: Fold) -> Checked:
+    """What came out for the hidden images."""
+    found, n_seen = scores.argmax(dim=1).numpy(), len(fold.seen)
     known, new = fold.hidden_known, fold.hidden_new
     right_known = found[known] == np.searchsorted(fold.seen, labels[known])
     rows = np.concatenate([known, new])

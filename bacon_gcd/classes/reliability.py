@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,6 +95,18 @@ def expected(
         precision=weighted_share(found, weights, called),
         precision_new=weighted_share(found, weights, ~called),
     )
+
+
+def regression_serves(checks: Sequence[tuple[BoolArray, BoolArray]]) -> bool:
+    """Unless hidden images say more clearly than chance that the evidence alone is better.
+
+    A sign test at two standard deviations over images that only one of the two has right.
+
+    checks: of each fold, hidden images that are right by the evidence and by the regression.
+    """
+    lost = sum(int((evidence & ~regression).sum()) for evidence, regression in checks)
+    gained = sum(int((regression & ~evidence).sum()) for evidence, regression in checks)
+    return lost - gained <= 2 * math.sqrt(lost + gained)
 
 
 def usual_accuracy(

@@ -8,15 +8,15 @@ from bacon_gcd.classes.placed import place_classes
 from tests.planted import planted
 
 PLACED = {
-    2: "00000000400002216112222222222222222222222222333333333066664266664666666666445434544271"
-    "44444444444444444443444444444444444444425555520555552555555525555522455"
+    2: "00000000000000000000050046144026162222222222222202222676624546445465646454445444444444"
+    "444444444444444444566666666666666666666655555555555555555555555555"
 }
 """Classes of the unlabeled images of a problem with overlapping classes, by version."""
 
 
 def test_an_engine_that_places_images_otherwise_has_a_version_of_its_own():
     """Failed? Then results compare no longer: raise ENGINE, and store here what it places now."""
-    problem = planted(n_classes=8, n_known=4, dim=24, spread=0.9, seed=0)
+    problem = planted(n_classes=8, n_known=4, dim=48, spread=0.8, seed=0)
     features = F.normalize(problem.data.source.test(np.arange(len(problem.true))), dim=1)
     labels = problem.data.labels
     found = place_classes(features, labels, n_classes=8, n_known=4, seed=0)

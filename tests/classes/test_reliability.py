@@ -8,6 +8,7 @@ from bacon_gcd.classes.reliability import (
     Checked,
     expected,
     matching_temperature,
+    regression_serves,
     share_interval,
     usual_accuracy,
 )
@@ -96,3 +97,13 @@ def test_the_temperature_makes_the_mean_confidence_what_was_asked():
 def test_there_is_no_temperature_of_no_images_or_of_one_class():
     assert matching_temperature(torch.empty(0, 4), 0.5) == 1.0
     assert matching_temperature(torch.randn(5, 1), 0.5) == 1.0
+
+
+def test_the_regression_is_left_out_where_hidden_images_clearly_speak_against_it():
+    right, wrong = np.ones(5, dtype=bool), np.zeros(5, dtype=bool)
+    assert regression_serves([])
+    assert regression_serves([(right, right), (wrong, right)])
+    assert not regression_serves([(right, wrong)])  # 5 more than 2 sqrt(5)
+    assert regression_serves([(right[:4], wrong[:4])])  # 4 are as many as 2 sqrt(4)
+    assert regression_serves([(right, wrong), (wrong[:2], right[:2])])  # 3 of 7
+    assert not regression_serves([(right, wrong), (right, wrong), (wrong[:2], right[:2])])
