@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 
+from bacon_gcd.classes import novelty
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import (
+    Fold,
     any_known,
     averaged,
     fold_scores,
@@ -17,6 +20,7 @@ from bacon_gcd.classes.novelty import (
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.classes.space import ClassSpace, reduced
 from bacon_gcd.cluster import unit
+from tests.reference.evidence import evidence
 
 
 def labels_of(*counts, unlabeled=5):
@@ -36,6 +40,30 @@ def test_a_fold_hides_whole_classes_and_some_labels_of_the_others():
         visible = fold.labels >= 0
         assert (fold.seen[fold.labels[visible]] == labels[visible]).all()
         assert visible.sum() == 8
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "n_hidden"), [(1, 0), (2, 1), (3, 1), (5, 1), (6, 2), (9, 3), (11, 3)]
+)
+def test_a_third_of_the_labels_is_hidden_and_one_where_that_is_less(n_labels, n_hidden):
+    labels = labels_of(n_labels, n_labels)
+    (fold,) = folds(labels, 1, seed=0)
+    assert len(fold.seen) == 1  # of two classes one is hidden
+    assert len(fold.hidden_known) == n_hidden
+    assert len(fold.hidden_new) == n_labels
+
+
+def test_a_class_without_a_label_hides_none():
+    labels = np.array([0, 0, 0, 2, 2, 2])
+    for fold in folds(labels, 6, seed=0):
+        kept = np.intersect1d(fold.seen, [0, 2])
+        assert np.unique(labels[fold.hidden_known]).tolist() == kept.tolist()
+        assert len(fold.hidden_known) == len(kept)
+
+
+def test_the_same_seed_hides_the_same_classes_in_every_version():
+    found = [fold.seen.tolist() for fold in folds(labels_of(2, 2, 2, 2, 2, 2, 2), 3, seed=5)]
+    assert found == [[0, 2, 3, 4, 6], [0, 1, 2, 4, 5], [1, 2, 4, 5, 6]]
 
 
 def test_a_class_with_one_label_keeps_it():
@@ -79,6 +107,54 @@ def test_averaged_can_weigh_the_row_itself_more():
     assert averaged(values, near, own=0.5)[:, 0].tolist() == pytest.approx([3.0, 3.75, 5.25])
 
 
+def test_averages_of_parts_are_those_of_the_whole(monkeypatch):
+    rng = np.random.default_rng(0)
+    values = torch.from_numpy(rng.normal(size=(7, 2)))
+    near = rng.integers(0, 7, (7, 3))
+    monkeypatch.setattr(novelty, "CHUNK", 3)
+    by_hand = [(values[row] + values[near[row]].sum(dim=0)) / 4 for row in range(7)]
+    torch.testing.assert_close(averaged(values, near), torch.stack(by_hand))
+
+
+def noise(n_labeled, n_classes, *, d=16, **rules):
+    rng = np.random.default_rng(0)
+    features = unit(torch.from_numpy(rng.normal(size=(100, d))).float())
+    labels = np.where(np.arange(100) < n_labeled, np.arange(100) % n_classes, -1)
+    return reduced(features, labels, seed=0, rules=Rules(**rules)), labels
+
+
+def test_scores_of_folds_are_the_evidence_averaged_over_neighbors_of_each_hidden_image():
+    rows, labels = noise(60, 4, folds=2, most_hidden=12)
+    rng = np.random.default_rng((0, 13))
+    by_hand = ([], [])
+    for fold in folds(labels, 2, seed=0):
+        space = rows.space(fold.labels)
+        score = any_known(known_evidence(space, fold.labels)).numpy()
+        near = nearest(space.directions, n_neighbors=3)
+        for kind, hidden in enumerate((fold.hidden_known, fold.hidden_new)):
+            assert len(hidden) == 15
+            for row in np.sort(rng.choice(hidden, 12, replace=False)):
+                by_hand[kind].append(np.mean([score[row], *score[near[row]]]))
+    found = fold_scores(rows, labels, n_neighbors=3, seed=0)
+    np.testing.assert_allclose(found, by_hand, rtol=1e-4)
+
+
+def test_as_many_hidden_images_as_the_limit_are_all_scored():
+    rows, labels = noise(60, 4, folds=2, most_hidden=15)
+    free, _ = noise(60, 4, folds=2)
+    limited = fold_scores(rows, labels, n_neighbors=3, seed=0)
+    np.testing.assert_array_equal(limited, fold_scores(free, labels, n_neighbors=3, seed=0))
+
+
+def test_images_beside_labeled_ones_are_hidden_with_the_class_they_stand_for():
+    fold = Fold(np.array([-1, 0, -1, -1, -1]), np.array([1]), np.array([2]), np.array([0]))
+    beside = np.array([-1, -1, -1, 0, 1])
+    known, new = novelty._hidden(fold, beside)
+    assert (known.tolist(), new.tolist()) == ([2, 4], [0, 3])
+    known, new = novelty._hidden(fold, None)
+    assert (known.tolist(), new.tolist()) == ([2], [0])
+
+
 def test_hidden_images_are_scored_as_if_their_labels_had_never_been_there():
     """Noise with labels: no class is in it, so hidden images must look like those of others."""
     rng = np.random.default_rng(0)
@@ -116,6 +192,26 @@ def test_known_evidence_sees_only_labeled_rows():
     torch.testing.assert_close(known_evidence(moved, np.array([0, 0, 1, -1, -1]))[:3], found[:3])
 
 
+def test_known_evidence_is_that_of_the_labeled_images_of_every_class():
+    space = ClassSpace(
+        torch.randn(5, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([4.0, 0.5])
+    )
+    labels = np.array([0, 1, 0, -1, 1])
+    found = known_evidence(space, labels)
+    for c in (0, 1):
+        members = space.rows[torch.from_numpy(labels == c)].numpy()
+        by_hand = [evidence(row, members, space.between.numpy()) for row in space.rows.numpy()]
+        np.testing.assert_allclose(found[:, c], by_hand, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "n_known"), [([0, 0, -1], 1), ([-1, -1, -1], 0), ([0, 2, -1], 3)]
+)
+def test_there_is_a_column_of_evidence_for_every_known_class(labels, n_known):
+    space = ClassSpace(torch.zeros(3, 2), torch.ones(2))
+    assert known_evidence(space, np.array(labels)).shape == (3, n_known)
+
+
 def test_the_threshold_lies_between_known_and_new_scores():
     rng = np.random.default_rng(0)
     found = threshold(rng.normal(-4, 1, 100), rng.normal(-12, 1, 100))
@@ -125,6 +221,53 @@ def test_the_threshold_lies_between_known_and_new_scores():
 def test_more_scores_of_one_kind_do_not_move_the_threshold():
     known, new = np.array([3.0, 4.0, 5.0, 6.0] * 100), np.array([-6.0, -5.0, -4.0, -3.0] * 100)
     assert threshold(known, new) == pytest.approx(threshold(known, np.tile(new, 5)), abs=0.05)
+
+
+@pytest.mark.parametrize("most_weight", [4, 200])
+def test_the_threshold_is_the_middle_of_the_likeliest_logistic_curve(most_weight):
+    rng = np.random.default_rng(3)
+    known, new = rng.normal(6, 2, 12), rng.normal(3, 2, 7)
+    rules = Rules(most_weight=most_weight, prior_strength=3.0)
+
+    def loss(parameters):
+        steepness, middle = parameters
+        slope = np.exp(steepness)
+        missed = np.log(1 + np.exp(-slope * (known - middle))).mean() * min(12, most_weight)
+        taken = np.log(1 + np.exp(slope * (new - middle))).mean() * min(7, most_weight)
+        prior = (steepness - np.log(rules.usual_slope)) ** 2 + middle**2 / 20
+        return missed + taken + 3.0 * prior
+
+    by_hand = minimize(loss, np.array([0.0, 4.0]), method="BFGS").x[1]
+    assert threshold(known, new, rules) == pytest.approx(by_hand, abs=2e-3)
+
+
+def test_four_scores_of_each_kind_make_a_curve_and_three_do_not():
+    known, new = np.array([9.0, 10.0, 11.0, 12.0]), np.array([-12.0, -11.0, -10.0, -9.0])
+    assert threshold(known, new) == pytest.approx(0.0, abs=0.01)
+    for few, many in ((known[:3], new), (known, new[:3])):
+        assert threshold(few, many) == pytest.approx(np.quantile(many, 0.7) / 2)
+
+
+@pytest.mark.parametrize(
+    ("n_hidden", "n_beside", "asked"), [(4, 4, False), (3, 4, True), (3, 3, False)]
+)
+def test_neighbors_are_asked_where_fewer_than_four_labels_can_be_hidden(
+    n_hidden, n_beside, asked, monkeypatch
+):
+    rows, labels = noise(4, 4, d=4)
+    near = (np.arange(7.0, 7.0 + n_beside), np.arange(1.0, 5.0))
+    monkeypatch.setattr(novelty, "fold_scores", lambda *args, **named: near)
+    scores = (np.arange(n_hidden, dtype=float), np.array([-20.0, -10.0, -30.0]))
+    found = learned_threshold(rows, labels, np.zeros((100, 2), dtype=np.int64), scores, seed=0)
+    line = threshold(*scores)
+    assert line == pytest.approx(np.quantile(scores[1], 0.7) / 2)
+    assert found == pytest.approx((line + threshold(*near)) / 2 if asked else line)
+
+
+def test_neighbors_are_not_asked_where_no_class_can_be_hidden():
+    rows, labels = noise(1, 1, d=4)
+    empty = (np.empty(0), np.empty(0))
+    assert learned_threshold(rows, labels, np.zeros((100, 2), dtype=int), empty, seed=0) == 0.0
 
 
 def test_without_a_label_to_spare_hidden_classes_alone_say_where_new_ends():

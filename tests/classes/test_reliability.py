@@ -1,10 +1,13 @@
+import inspect
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from bacon_gcd import losses
 from bacon_gcd.classes.reliability import (
+    CENTROID_TEMPERATURE,
     Checked,
     expected,
     matching_temperature,
@@ -107,3 +110,36 @@ def test_the_regression_is_left_out_where_hidden_images_clearly_speak_against_it
     assert regression_serves([(right[:4], wrong[:4])])  # 4 are as many as 2 sqrt(4)
     assert regression_serves([(right, wrong), (wrong[:2], right[:2])])  # 3 of 7
     assert not regression_serves([(right, wrong), (right, wrong), (wrong[:2], right[:2])])
+
+
+def by_trying_all(scores, sure):
+    """The first of 300 temperatures from 0.005 to 10,000 at which the softmax is not surer."""
+    for temperature in np.geomspace(0.005, 10_000, 300):
+        if float((scores / temperature).softmax(dim=1).amax(dim=1).mean()) <= sure:
+            break
+    return temperature
+
+
+@pytest.mark.parametrize("sure", [0.35, 0.5, 0.7, 0.97])
+@pytest.mark.parametrize("spread", [0.1, 40.0])
+def test_the_temperature_is_the_first_that_is_not_too_sure(sure, spread):
+    scores = spread * torch.randn(90, 3, generator=torch.Generator().manual_seed(1))
+    assert matching_temperature(scores, sure) == by_trying_all(scores, sure)
+
+
+def test_scores_that_are_never_or_always_surer_have_the_first_or_last_temperature():
+    equal, apart = torch.zeros(3, 2), torch.tensor([[0.0, 1e9]])
+    assert matching_temperature(equal, 0.5) == pytest.approx(0.005)  # as sure as that, not surer
+    assert matching_temperature(apart, 0.9) == pytest.approx(10_000)
+
+
+def test_a_temperature_is_read_from_every_second_of_4000_images():
+    scores = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
+    scores[1::2] = 0.0
+    assert matching_temperature(scores, 0.8) == by_trying_all(scores[::2], 0.8)
+    assert matching_temperature(scores[:3999], 0.8) == by_trying_all(scores[:3999], 0.8)
+
+
+def test_centroids_have_the_temperature_of_the_classifier():
+    of_student = inspect.signature(losses.self_distillation).parameters["student_temperature"]
+    assert of_student.default == CENTROID_TEMPERATURE

@@ -25,6 +25,24 @@ def test_the_prediction_for_a_row_is_that_of_a_regression_on_the_others(penalty)
     np.testing.assert_allclose(found, by_hand, atol=1e-4)
 
 
+def test_the_penalty_is_that_of_rows_close_together_and_of_a_class_of_one_row():
+    rows, ids = drawn(n=20)
+    rows, ids = rows * 0.05, np.append(ids[:-1], 3)
+    exact = rows.double().numpy()
+    assert squares_within(exact, ids) < 0.1
+    found = fit_ridge(rows, ids).scores(ids, 4).numpy()
+    by_hand = without_each(exact, ids, 4, squares_within(exact, ids))
+    np.testing.assert_allclose(found, by_hand, atol=1e-3)
+
+
+def test_a_class_per_row_leaves_a_millionth_as_the_penalty():
+    rows = torch.diag(torch.tensor([1e-3, 2e-3, 3e-3]))
+    away = (rows - rows.mean(dim=0)).double()
+    by_hand = torch.linalg.inv(away.T @ away + 1e-6 * torch.eye(3))
+    found = fit_ridge(rows, np.arange(3)).inverse.double()
+    torch.testing.assert_close(found, by_hand, rtol=1e-3, atol=0.0)
+
+
 def test_other_classes_are_judged_by_the_same_regression():
     rows, ids = drawn()
     fitted = fit_ridge(rows, ids)

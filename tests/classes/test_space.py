@@ -2,17 +2,21 @@ import numpy as np
 import pytest
 import torch
 
-from bacon_gcd.classes.rules import RULES
+from bacon_gcd.classes import space as space_module
+from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import (
     ClassSpace,
     centered,
+    clustered,
     fit_space,
+    over_clusters,
     principal_axes,
     reduced,
+    sample,
     scatter,
     within_classes,
 )
-from bacon_gcd.cluster import unit
+from bacon_gcd.cluster import assign, kmeans, unit
 from tests.reference.evidence import evidence, log_density
 
 
@@ -151,3 +155,144 @@ def test_centering_leaves_equal_rows_alone():
     same = unit(torch.ones(5, 4))
     torch.testing.assert_close(centered(same), same)
     assert torch.isfinite(fit_space(same, np.full(5, -1), seed=0).rows).all()
+
+
+def test_directions_weigh_an_axis_by_what_it_says_of_classes():
+    space = small_space()
+    weighted = space.rows * torch.tensor([4 / 5, 1 / 2, 1 / 5]).sqrt()
+    by_hand = weighted / weighted.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(space.directions, by_hand)
+
+
+@pytest.mark.parametrize(("away", "moved"), [(1.5e-4, True), (0.7e-4, False)])
+def test_rows_within_a_ten_thousandth_of_their_mean_are_equal(away, moved):
+    rows = torch.tensor([[1.0, away], [1.0, -away]])
+    expected = torch.tensor([[0.0, 1.0], [0.0, -1.0]]) if moved else rows
+    torch.testing.assert_close(centered(rows), expected)
+
+
+def drawn(n, d, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+@pytest.mark.parametrize("labels", [[0, 0], [0, 0, 0, 1, 1, 5]])
+def test_within_classes_is_the_printed_mixture(labels):
+    rows, of_parts = drawn(len(labels), 3), np.cov(drawn(30, 3, seed=1).T)
+    rules = Rules(isotropic=0.3, shape_labels=4.0, scale_labels=7.0, part_spread=2.5)
+    spare = len(labels) - len(set(labels))
+    of_labels = np.zeros((3, 3))
+    for c in set(labels):
+        inside = rows[np.array(labels) == c]
+        for row in inside:
+            of_labels += np.outer(row - inside.mean(axis=0), row - inside.mean(axis=0)) / spare
+    a = spare / (spare + 4)
+    s = (spare * of_labels.trace() / of_parts.trace() + 7 * 2.5) / (spare + 7)
+    mixed = a * of_labels + (1 - a) * s * of_parts
+    by_hand = 0.7 * mixed + 0.3 * mixed.trace() / 3 * np.eye(3)
+    np.testing.assert_allclose(within_classes(rows, np.array(labels), of_parts, rules), by_hand)
+
+
+def test_one_label_per_class_says_nothing_of_the_spread_within():
+    rows, of_parts = drawn(3, 2), np.diag([1.0, 4.0])
+    found = within_classes(rows, np.arange(3), of_parts, Rules(isotropic=0.0, part_spread=3.0))
+    np.testing.assert_allclose(found, 3 * of_parts)
+
+
+def test_rows_without_any_spread_have_the_least_one_in_all_directions():
+    found = within_classes(np.empty((0, 2)), np.empty(0, dtype=int), np.zeros((2, 2)))
+    np.testing.assert_allclose(found, 0.2 * 1e-9 * np.eye(2))
+
+
+def test_the_covariances_are_those_of_all_rows_and_around_the_parts():
+    rows, ids = planted(each=10)
+    found = reduced(unit(torch.from_numpy(rows).float()), np.full(len(ids), -1), seed=3)
+    exact = found.rows.double().numpy()
+    parts = over_clusters(found.rows, np.full(len(ids), -1), seed=3, rules=RULES)
+    np.testing.assert_allclose(found.total, np.cov(exact.T))
+    np.testing.assert_allclose(found.of_parts, scatter(exact, parts) / len(ids))
+    assert found.rows.mean(dim=0).abs().max() < 1e-5
+
+
+def test_the_variance_between_classes_is_what_all_rows_vary_more_than_one():
+    rows, ids = planted(each=20)
+    labels = np.where(np.arange(len(ids)) % 2 == 0, ids, -1)
+    space = fit_space(unit(torch.from_numpy(rows).float()), labels, seed=0)
+    total = np.cov(space.rows.double().numpy().T)
+    by_hand = np.maximum(np.diag(total) - 1, 0.02)
+    assert (by_hand == 0.02).any()
+    assert by_hand.max() > 1
+    np.testing.assert_allclose(space.between.numpy(), by_hand, rtol=1e-3, atol=1e-4)
+
+
+def test_labels_of_all_classes_make_the_space_and_those_of_the_first_one_too():
+    rows, ids = planted(each=20)
+    whole = reduced(unit(torch.from_numpy(rows).float()), ids, seed=0)
+    labels = np.where(ids < 2, ids, -1)
+    within = within_classes(whole.rows[:40].double().numpy(), ids[:40], whole.of_parts)
+    axes = np.linalg.pinv(whole.rows.double().numpy()) @ whole.space(labels).rows.double().numpy()
+    np.testing.assert_allclose(axes.T @ within @ axes, np.eye(len(within)), atol=1e-3)
+
+
+@pytest.mark.parametrize(("variance", "n_axes"), [(1.5e-6, 2), (0.7e-6, 1)])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 100.0])
+def test_an_axis_is_dropped_below_a_millionth_of_the_largest_variance(variance, n_axes, scale):
+    small = variance**0.5
+    rows = scale * torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, small], [0.0, -small]])
+    shift, axes = principal_axes(rows, 128)
+    assert shift.tolist() == [0.0, 0.0]
+    assert axes.abs().tolist() == np.eye(2)[:, :n_axes].tolist()
+
+
+def test_axes_are_those_of_the_rows_around_their_mean():
+    rows = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1], [0.0, -0.1]])
+    shift, axes = principal_axes(rows + torch.tensor([0.0, 5.0]), 1)
+    torch.testing.assert_close(shift, torch.tensor([0.0, 5.0]))
+    torch.testing.assert_close(axes.abs(), torch.tensor([[1.0], [0.0]]))
+
+
+def test_no_more_axes_than_asked_and_the_largest_first():
+    rows = torch.from_numpy(drawn(50, 4) * [1.0, 9.0, 3.0, 27.0]).float()
+    _, axes = principal_axes(rows, 2)
+    assert axes.shape == (4, 2)
+    assert axes.abs().argmax(dim=0).tolist() == [3, 1]
+
+
+def test_equal_rows_have_one_axis():
+    assert principal_axes(torch.ones(5, 3), 128)[1].shape == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_known", "n_parts"),
+    [(400, 0, 40), (400, 1, 40), (400, 10, 60), (100, 10, 25), (36, 2, 9), (3, 0, 1)],
+)
+def test_over_clusters_are_many_but_of_four_rows_or_more(n_rows, n_known, n_parts, monkeypatch):
+    monkeypatch.setattr(space_module, "clustered", lambda rows, n, **named: n)
+    labels = np.where(np.arange(n_rows) < n_known, np.arange(n_rows), -1)
+    assert over_clusters(torch.zeros(n_rows, 2), labels, seed=0, rules=RULES) == n_parts
+
+
+def test_clusters_are_those_of_one_short_run_of_k_means():
+    rows = torch.from_numpy(drawn(300, 2)).float()
+    by_hand = kmeans(rows, 25, n_init=1, seed=4, max_iterations=15).labels
+    assert np.array_equal(clustered(rows, 25, seed=4, rules=RULES), by_hand)
+
+
+def test_clusters_of_a_sample_take_in_all_rows():
+    rows = torch.from_numpy(drawn(50, 2)).float()
+    chosen = torch.from_numpy(sample(50, 20, 1))
+    middles = kmeans(rows[chosen], 4, n_init=1, seed=1, max_iterations=15).centroids
+    found = clustered(rows, 4, seed=1, rules=Rules(sample=20))
+    assert np.array_equal(found, assign(rows, middles))
+
+
+@pytest.mark.parametrize(("asked", "found"), [(0, 1), (1, 1), (3, 3), (5, 4), (99, 4)])
+def test_there_is_at_least_one_cluster_and_no_more_than_the_limit(asked, found):
+    rows = torch.from_numpy(drawn(12, 2)).float()
+    assert len(np.unique(clustered(rows, asked, seed=0, rules=Rules(most_parts=4)))) == found
+
+
+def test_a_sample_has_different_rows_in_order_or_all_of_them():
+    assert sample(5, 5, 0).tolist() == [0, 1, 2, 3, 4]
+    found = sample(60, 50, 0)
+    assert len(found) == 50
+    assert (np.diff(found) > 0).all()
