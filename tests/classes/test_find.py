@@ -374,7 +374,7 @@ def test_a_group_on_the_edge_is_a_fragment_and_an_empty_one_has_the_mean_zero():
 
 @pytest.mark.parametrize("judged", [0, 1, 2])
 def test_sorting_is_by_the_evidence_of_groups_and_then_by_the_regression(judged):
-    view, labels, ids = small_view(judged=judged, unlabeled_weight=0.4)
+    view, labels, ids = small_view(judged=judged, unlabeled_weight=0.4, dims_per_class=0)
     guess, score = np.where(ids == 1, 1, 0), np.where(ids >= 2, -5.0, 5.0)
     first = grouped(view, labels, guess, score, 0.0, n_new=2)
     counts, sums = torch.zeros(4), torch.zeros(4, view.space.rows.shape[1])
@@ -390,7 +390,8 @@ def test_sorting_is_by_the_evidence_of_groups_and_then_by_the_regression(judged)
     for _ in range(judged):
         by_hand = judge.scores(classes, 4)
         classes = np.where(labels >= 0, labels, by_hand.argmax(dim=1).numpy())
-    found = sort(view, labels, guess, score, 0.0, n_new=2)
+    by_evidence = sort(view, labels, guess, score, 0.0, n_new=2)
+    found = find.judged(view, labels, by_evidence, n_new=2)
     torch.testing.assert_close(found, by_hand, atol=1e-3, rtol=1e-3)
 
 
@@ -514,7 +515,10 @@ def test_a_check_tells_what_became_of_the_hidden_images(monkeypatch):
 
     monkeypatch.setattr(find, "nearest_known", lambda *args: (None, None))
     monkeypatch.setattr(find, "sort", sorted_by)
-    found = check(None, labels, fold, 0.0, n_new=2)
+    other = np.array([0, 1, 3, 3, 1, 1, 1, 0])
+    monkeypatch.setattr(find, "judged", lambda *args, n_new: torch.eye(5)[torch.from_numpy(other)])
+    found, judged = check(None, labels, fold, 0.0, n_new=2)
+    assert judged.right.tolist() == [False, True, True, True, True]
     assert asked == {"n_new": 3, "labels": seen_labels.tolist()}
     assert found.rows.tolist() == [1, 5, 6, 2, 3]
     assert found.right.tolist() == [True, True, False, True, True]
