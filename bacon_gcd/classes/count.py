@@ -226,7 +226,7 @@ def count_by_shape(
     levels = np.unique(np.geomspace(2, max(tree.n_parts - 1, 2), LEVELS).astype(int))
     chosen = sample(len(rows), 2000, seed)
     points = rows[torch.from_numpy(chosen)]
-    shapes = {int(n): silhouette(points, tree.cut(int(n))[chosen]) for n in levels}
+    shapes = {int(n): silhouette(points, tree.cut(int(n))[chosen], rules) for n in levels}
     best = max(shapes, key=lambda n: shapes[n])
     if shapes[best] <= 1e-3:
         return 1.0, 1.0, 1.0
@@ -241,7 +241,7 @@ def count_by_shape(
     return middle, least, most
 
 
-def silhouette(rows: Tensor, clusters: IntArray) -> float:
+def silhouette(rows: Tensor, clusters: IntArray, rules: Rules = RULES) -> float:
     """Simplified silhouette of unit rows by cluster means, every cluster counting the same."""
     _, own = np.unique(clusters, return_inverse=True)
     n_clusters = int(own.max()) + 1
@@ -256,7 +256,7 @@ def silhouette(rows: Tensor, clusters: IntArray) -> float:
     value = ((outside - inside) / torch.maximum(outside, inside).clamp_min(1e-3)).numpy()
     sizes = np.bincount(own)
     means = np.bincount(own, value) / sizes
-    return float(np.where(sizes >= RULES.least, means, 0.0).mean())
+    return float(np.where(sizes >= rules.least, means, 0.0).mean())
 
 
 def number_of(

@@ -141,7 +141,7 @@ def find_classes(
         sure = usual_accuracy(class_ids, view.neighbors, labels < 0, rules)
     temperature = matching_temperature(scores[torch.from_numpy(labels < 0)], sure)
     probabilities = (scores / temperature).softmax(dim=1)
-    return _answer(features, labels, class_ids, probabilities, number, measured)
+    return _answer(features, labels, class_ids, probabilities, number, measured, rules)
 
 
 def nearest_known(view: View, labels: IntArray) -> tuple[IntArray, FloatArray]:
@@ -435,6 +435,7 @@ def _answer(
     probabilities: Tensor,
     number: ClassNumber,
     measured: Expected | None,
+    rules: Rules = RULES,
 ) -> Classes:
     """New classes by size, labeled images certain, and centroids for images to come."""
     n_known, n_classes = int(labels.max(initial=-1)) + 1, probabilities.shape[1]
@@ -446,7 +447,7 @@ def _answer(
     labeled = np.flatnonzero(labels >= 0)
     probabilities[torch.from_numpy(labeled)] = 0.0
     probabilities[torch.from_numpy(labeled), torch.from_numpy(labels[labeled])] = 1.0
-    weights = np.where(labels < 0, RULES.unlabeled_weight, 1.0)
+    weights = np.where(labels < 0, rules.unlabeled_weight, 1.0)
     centroids = class_means(features, class_ids, weights, n_classes)
     free = torch.from_numpy(labels < 0)
     sure = float(probabilities[free].amax(dim=1).mean()) if free.any() else 1.0

@@ -110,6 +110,9 @@ def test_the_regression_is_left_out_where_hidden_images_clearly_speak_against_it
     assert regression_serves([(right[:4], wrong[:4])])  # 4 are as many as 2 sqrt(4)
     assert regression_serves([(right, wrong), (wrong[:2], right[:2])])  # 3 of 7
     assert not regression_serves([(right, wrong), (right, wrong), (wrong[:2], right[:2])])
+    # Images that both have right, or both wrong, say nothing.
+    assert regression_serves([(right[:4], wrong[:4]), (wrong, wrong), (wrong, wrong)])
+    assert not regression_serves([(right, wrong), (right, right), (right, right)])
 
 
 def by_trying_all(scores, sure):
