@@ -166,7 +166,8 @@ def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None)
     return [
         f"Images were sorted by {how}{views}. Known and new classes were told apart by how well an "
         "image and its neighbors fit the labeled images of each class; where known ends and new "
-        "begins was learned by treating some known classes as new.",
+        "begins was learned by treating some known classes as new. Last, each image was judged by "
+        "a regression on all the others, unless images of hidden classes spoke against it.",
         *([trial_note(trial)] if settings.epochs else []),
     ]
 

@@ -328,7 +328,7 @@ def shaped(monkeypatch, values, n_rows=400, n_parts=6):
     """What count_by_shape makes of silhouettes of 2, 3, ... clusters; weights of the evidence."""
     tree, weights, n_points = FakeTree(n_parts), [], []
 
-    def shape(points, clusters):
+    def shape(points, clusters, rules):
         n_points.append((len(points), len(clusters)))
         return values[tree.levels[-1] - 2]
 
