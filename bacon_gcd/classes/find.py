@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,7 @@ from bacon_gcd.classes.reliability import (
     regression_serves,
     usual_accuracy,
 )
-from bacon_gcd.classes.ridge import fit_ridge, rounds_for
+from bacon_gcd.classes.ridge import judge
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import ClassSpace, Reduced, reduced, sample
 from bacon_gcd.cluster import contingency, kmeans, pair_up, unit
@@ -275,15 +276,8 @@ def judged(view: View, labels: IntArray, scores: Tensor, *, n_new: int) -> Tenso
 
     scores: (N, C) that give the classes to begin with; they are also the answer in few dimensions.
     """
-    class_ids, n_classes = best_classes(scores, labels, n_new=n_new), scores.shape[1]
-    n_rounds = rounds_for(view.whole.shape[1], n_classes, view.rules)
-    if not n_rounds:
-        return scores
-    judge = fit_ridge(view.whole, class_ids, view.rules)
-    for _ in range(n_rounds):
-        scores = judge.scores(class_ids, n_classes)
-        class_ids = best_classes(scores, labels, n_new=n_new)
-    return scores
+    best = partial(best_classes, labels=labels, n_new=n_new)
+    return judge(view.whole, scores, best, view.rules)[0]
 
 
 def grouped(

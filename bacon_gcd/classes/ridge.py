@@ -8,7 +8,7 @@ closed form (Allen 1974).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,25 @@ class Ridge:
         found = torch.addmm(start, self.rows, slopes.T)
         found[torch.arange(len(found)), torch.from_numpy(class_ids)] -= self.leverage
         return found.div_((1 - self.leverage)[:, None])
+
+
+def judge(
+    rows: Tensor, scores: Tensor, best: Callable[[Tensor], IntArray], rules: Rules = RULES
+) -> tuple[Tensor, IntArray]:
+    """(N, C) what a regression on all other rows says of each, and (N,) the classes that gives.
+
+    Args:
+        rows: (N, D)
+        scores: (N, C) that give the classes to begin with, and in few dimensions the answer.
+        best: (N, C) scores to (N,) classes.
+    """
+    class_ids, n_classes = best(scores), scores.shape[1]
+    if n_rounds := rounds_for(rows.shape[1], n_classes, rules):
+        fitted = fit_ridge(rows, class_ids, rules)
+        for _ in range(n_rounds):
+            scores = fitted.scores(class_ids, n_classes)
+            class_ids = best(scores)
+    return scores, class_ids
 
 
 def rounds_for(n_dims: int, n_classes: int, rules: Rules = RULES) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from bacon_gcd.classes.find import class_means, keep_one
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import averaged, number_of_neighbors
 from bacon_gcd.classes.reliability import matching_temperature, usual_accuracy
-from bacon_gcd.classes.ridge import fit_ridge, rounds_for
+from bacon_gcd.classes.ridge import judge
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import centered, fit_space
 from bacon_gcd.cluster import add_centroids, unit
@@ -87,11 +88,8 @@ def scores_under(
     counted = torch.from_numpy(weights).float()
     kept = ~filled | left.required
     scores = averaged(space.evidence(*space.sums(class_ids, len(centroids), counted)), near)
-    class_ids = _best_allowed(scores, left, free, kept)
-    judge = fit_ridge(centered(features), class_ids)
-    for _ in range(rounds_for(features.shape[1], len(centroids))):
-        scores = judge.scores(class_ids, len(centroids))
-        class_ids = _best_allowed(scores, left, free, kept)
+    best = partial(_best_allowed, left=left, free=free, kept=kept)
+    scores, class_ids = judge(centered(features), scores, best)
     return without_barred(scores, left), class_ids
 
 
