@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted, probability_known, sort_by
-from bacon_gcd.classes.find import class_means, keep_one
+from bacon_gcd.classes.membership import class_means, keep_one
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import averaged, number_of_neighbors
 from bacon_gcd.classes.reliability import matching_temperature, usual_accuracy

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from bacon_gcd.classes.find import find_classes, grouped_right
+from bacon_gcd.classes.checks import outcome
+from bacon_gcd.classes.find import find_classes
 from bacon_gcd.classes.novelty import Fold, folds
 from bacon_gcd.classes.reliability import MIN_CHECKED
 
@@ -74,7 +75,6 @@ def right_share(
     """Hidden images that are sorted right, of known and of hidden classes in equal parts."""
     allowed = (n_classes, n_classes)
     found = find_classes(features, fold.labels, seed=seed, allowed=allowed).class_ids
-    known, new, n_seen = fold.hidden_known, fold.hidden_new, len(fold.seen)
-    right_known = found[known] == np.searchsorted(fold.seen, labels[known])
-    right_new = grouped_right(found[new] - n_seen, labels[new])
-    return float(right_known.mean() + right_new.mean()) / 2
+    hidden = outcome(found, labels, fold)
+    of_known, of_new = hidden.right[hidden.is_known], hidden.right[~hidden.is_known]
+    return float(of_known.mean() + of_new.mean()) / 2
