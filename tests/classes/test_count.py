@@ -349,6 +349,8 @@ def test_clear_shapes_give_the_best_number_and_all_that_are_nearly_as_good(monke
     assert levels == [2, 3, 4, 5]
     assert (found, weights) == ((5.0, 4.0, 5.0), [])
     assert shaped(monkeypatch, [0.1, 0.75, 0.1, 0.1])[0] == (3.0, 3.0, 3.0)
+    just_as_good = 0.9 - 0.02
+    assert shaped(monkeypatch, [0.5, just_as_good, 0.9, 0.5])[0] == (4.0, 3.0, 4.0)
 
 
 def test_shapes_that_are_not_clear_leave_the_number_to_three_weights_of_the_evidence(monkeypatch):
@@ -360,6 +362,9 @@ def test_shapes_that_are_not_clear_leave_the_number_to_three_weights_of_the_evid
 
 def test_no_shape_at_all_is_one_class(monkeypatch):
     assert shaped(monkeypatch, [0.0, 0.001, 0.0, 0.0])[0] == (1.0, 1.0, 1.0)
+
+
+def test_three_images_without_a_label_are_one_class():
     assert count_by_shape(space_of(drawn(3)), seed=0) == (1.0, 1.0, 1.0)
 
 
