@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from bacon_gcd.classes import checks
-from bacon_gcd.classes.checks import check, checked, grouped_right
+from bacon_gcd.classes.checks import check, checked, grouped_right, outcome
 from bacon_gcd.classes.novelty import Fold
 from bacon_gcd.classes.space import reduced, sample
 from tests.classes.planted_features import planted, small_view
@@ -46,23 +46,34 @@ def test_a_check_tells_what_became_of_the_hidden_images(monkeypatch):
     labels = np.array([0, 0, 1, 1, 2, 2, 2, -1])
     seen_labels = np.array([0, -1, -1, -1, 1, -1, -1, -1])
     fold = Fold(seen_labels, np.array([0, 2]), np.array([1, 5, 6]), np.array([2, 3]))
-    asked, put = {}, np.array([0, 0, 3, 3, 1, 1, 4, 0])
+    asked, put = {}, np.array([0, 0, 2, 2, 1, 1, 4, 0])
+    other = np.array([0, 1, 3, 3, 1, 1, 1, 0])
 
     def sorted_by(view, labels, guess, score, line, *, n_new):
         asked.update(n_new=n_new, labels=labels.tolist())
         return torch.eye(5)[torch.from_numpy(put)]
 
+    def judged_by(view, labels, scores, *, n_new):
+        asked.update(n_new_judged=n_new, judged_labels=labels.tolist())
+        return torch.eye(5)[torch.from_numpy(other)]
+
     monkeypatch.setattr(checks, "nearest_known", lambda *args: (None, None))
     monkeypatch.setattr(checks, "sort", sorted_by)
-    other = np.array([0, 1, 3, 3, 1, 1, 1, 0])
-    monkeypatch.setattr(
-        checks, "judged", lambda *args, n_new: torch.eye(5)[torch.from_numpy(other)]
-    )
+    monkeypatch.setattr(checks, "judged", judged_by)
     found, judged = check(None, labels, fold, 0.0, n_new=2)
     assert judged.right.tolist() == [False, True, True, True, True]
-    assert asked == {"n_new": 3, "labels": seen_labels.tolist()}
+    assert asked["n_new"] == asked["n_new_judged"] == 3
+    assert asked["labels"] == asked["judged_labels"] == seen_labels.tolist()
     assert found.rows.tolist() == [1, 5, 6, 2, 3]
     assert found.right.tolist() == [True, True, False, True, True]
     assert found.is_known.tolist() == [True, True, True, False, False]
     assert found.called_known.tolist() == [True, True, False, False, False]
     assert found.hidden.tolist() == [1]
+
+
+def test_images_of_a_hidden_class_that_are_called_known_are_wrong():
+    labels, nothing = np.array([0, 1, 1, 1]), np.array([], dtype=np.int64)
+    fold = Fold(np.array([0, -1, -1, -1]), np.array([0]), nothing, np.array([1, 2, 3]))
+    found = outcome(np.array([0, 0, 0, 1]), labels, fold)
+    assert found.right.tolist() == [False, False, True]
+    assert found.called_known.tolist() == [True, True, False]

@@ -1,3 +1,6 @@
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -124,6 +127,13 @@ def test_images_below_the_threshold_do_not_count_in_the_size_of_a_known_class():
     above = np.arange(220) >= 180
     assert linkage_for(labels, guess, above) == "ward"
     assert linkage_for(labels, guess, guess >= 0) == "average"
+
+
+def test_one_known_class_has_no_spread_and_gives_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one = np.zeros(9, dtype=np.int64)
+        assert linkage_for(one, one, one == 0) == "ward"
 
 
 def test_without_labels_no_class_tells_how_uneven_the_others_are():
@@ -265,3 +275,57 @@ def test_where_all_images_are_labeled_all_are_known(monkeypatch):
     found = find_classes(features, ids, seed=0)
     assert asked["known_share"] == 1.0
     assert np.array_equal(found.class_ids, ids)
+
+
+def test_without_labels_no_image_is_of_a_known_class(monkeypatch):
+    features, ids = planted(3, each=8, d=6)
+    asked = {}
+    monkeypatch.setattr(find, "expected", lambda *args, **named: asked.update(named))
+    find_classes(features, np.full(len(ids), -1), seed=0, allowed=(3, 3))
+    assert asked["known_share"] == 0.0
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_the_accuracy_is_that_of_the_sorting_that_is_used(serves, monkeypatch):
+    features, ids = planted(4, each=10, d=6)
+    by_evidence, by_regression = SimpleNamespace(right="first"), SimpleNamespace(right="second")
+    regressed = torch.eye(4)[torch.from_numpy((ids + 1) % 4)]
+    asked = {}
+    monkeypatch.setattr(find, "checked", lambda *args, **named: [(by_evidence, by_regression)])
+    monkeypatch.setattr(find, "regression_serves", lambda pairs: asked.update(p=pairs) or serves)
+    monkeypatch.setattr(find, "judged", lambda *args, **named: regressed)
+    monkeypatch.setattr(find, "expected", lambda checks, **named: asked.update(checks=checks))
+    labels = some_labels(ids, 2, 5)
+    found = find_classes(features, labels, seed=0, allowed=(4, 4))
+    assert asked["p"] == [("first", "second")]
+    assert asked["checks"] == [by_regression if serves else by_evidence]
+    free = labels < 0
+    assert (found.class_ids[free & (ids == 0)] == 1).all() == serves
+
+
+@pytest.mark.parametrize(
+    ("n_known", "allowed", "least"), [(0, None, 1), (2, None, 2), (2, (3, 9), 3), (2, (1, 9), 2)]
+)
+def test_as_many_classes_stay_as_are_known_or_asked_for(n_known, allowed, least, monkeypatch):
+    features, ids = planted(4, each=10, d=6)
+    number, asked = ClassNumber(4, (4, 4), {"heights": 4}), {}
+
+    def without(number, scores, labels, *, least, rules):
+        asked["least"] = least
+        return number, scores
+
+    monkeypatch.setattr(find, "count_classes", lambda *args, **named: number)
+    monkeypatch.setattr(find, "without_fragments", lambda *args: (number, args[2]))
+    monkeypatch.setattr(find, "without_lone_classes", without)
+    find_classes(features, some_labels(ids, n_known, 5), seed=0, allowed=allowed)
+    assert asked["least"] == least
+
+
+def test_a_label_is_kept_where_the_scores_say_otherwise(monkeypatch):
+    features, ids = planted(2, each=10, d=6)
+    labels = some_labels(ids, 2, 5)
+    second = torch.tensor([0.0, 1.0]).repeat(len(ids), 1)
+    monkeypatch.setattr(find, "sort", lambda *args, **named: second)
+    monkeypatch.setattr(find, "judged", lambda *args, **named: second)
+    found = find_classes(features, labels, seed=0, allowed=(2, 2))
+    assert np.array_equal(found.class_ids, np.where(labels == 0, 0, 1))

@@ -72,6 +72,7 @@ def test_fragments_have_as_many_images_as_known_ones_are_missed(below, missed, m
 
     monkeypatch.setattr(module, "fragments", none_gone)
     score = np.where(ids == 3, -5.0, 5.0)
+    score[labels == 0] = -9.0  # labeled images are not new, whatever their score is
     known, new = np.array([-1.0] * below + [0.0] + [1.0] * (4 - below)), np.array([-3.0])
     number = ClassNumber(3, (3, 9), {"heights": 3})
     found, moved = without_fragments(view, labels, score, 0.0, known, new, number)
@@ -91,12 +92,14 @@ def test_without_a_new_class_there_is_no_fragment():
     assert found[1] is score
 
 
-def test_the_only_new_class_can_be_a_fragment_and_the_interval_holds_that():
-    view, labels, ids = small_view()
-    score, number = np.where(ids == 3, -1.0, 5.0), ClassNumber(3, (3, 9), {"heights": 3})
+@pytest.mark.parametrize("n_known", [1, 2])
+def test_the_only_new_class_can_be_a_fragment_and_the_interval_holds_that(n_known):
+    view, labels, ids = small_view(n_known)
+    score = np.where(ids == 3, -1.0, 5.0)
+    number = ClassNumber(n_known + 1, (n_known + 1, 9), {"heights": n_known + 1})
     known, new = np.array([-1.0, 1.0]), np.array([-9.0])
     found, moved = without_fragments(view, labels, score, 0.0, known, new, number)
-    assert (found.estimate, found.interval) == (2, (2, 9))
+    assert (found.estimate, found.interval) == (n_known, (n_known, 9))
     assert (moved == np.where(ids == 3, 0.0, 5.0)).all()
 
 
@@ -120,3 +123,24 @@ def test_a_new_class_of_one_image_is_no_class():
     assert left.argmax(dim=1).tolist()[:5] == [0, 1, 2, 2, 2]
     asked, left = without_lone_classes(number, scores, labels, least=4)
     assert asked.estimate == left.shape[1] == 4
+
+
+@pytest.mark.parametrize("n_known", [0, 1])
+def test_the_first_new_class_can_be_alone_and_a_known_one_stays(n_known):
+    """One image of each known class, labeled; then new classes of 1 and 2 images."""
+    alone, pair = n_known, n_known + 1
+    labels = np.array([0] * n_known + [-1, -1, -1])
+    scores = torch.zeros(n_known + 3, n_known + 2)
+    scores[:-2, alone] = 1.0  # also of the labeled image, which stays in its class
+    scores[-2:, pair] = 1.0
+    number = ClassNumber(n_known + 2, (1, 9), {"pairs": n_known + 2})
+    found, left = without_lone_classes(number, scores, labels, least=1)
+    assert found.estimate == n_known + 1
+    assert torch.equal(left, scores[:, [*range(n_known), pair]])
+
+
+@pytest.mark.parametrize("least", [3, 9])
+def test_a_class_of_one_image_stays_where_no_fewer_classes_are_allowed(least):
+    number = ClassNumber(3, (3, 3), {"pairs": 3})
+    found, left = without_lone_classes(number, torch.eye(3), np.full(3, -1), least=least)
+    assert (found, left.shape) == (number, (3, 3))

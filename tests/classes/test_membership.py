@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -55,6 +57,14 @@ def test_the_nearest_known_class_is_that_of_an_image_and_its_neighbors(n_known):
         assert score[row] == pytest.approx(odds[near].mean(), rel=1e-4)
 
 
+def test_the_nearest_known_class_of_a_labeled_image_is_its_label():
+    view, labels, ids = small_view()
+    wrong = np.flatnonzero((ids == 1) & (labels < 0))[0]
+    assert nearest_known(view, labels)[0][wrong] == 1
+    labels[wrong] = 0
+    assert nearest_known(view, labels)[0][wrong] == 0
+
+
 def test_without_labels_nothing_is_known():
     view, labels, _ = small_view(0)
     guess, score = nearest_known(view, labels)
@@ -85,6 +95,14 @@ def test_sorting_is_by_the_evidence_of_groups_and_then_by_the_regression(judged)
     torch.testing.assert_close(found, by_hand, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("n_known", [0, 1])
+def test_scores_have_a_column_for_every_known_and_every_new_class(n_known):
+    view, labels, ids = small_view(n_known)
+    guess, score = np.zeros(len(ids), dtype=np.int64), np.where(ids >= n_known, -5.0, 5.0)
+    found = sort(view, labels, guess, score, 0.0, n_new=4 - n_known)
+    assert found.shape == (len(ids), 4)
+
+
 @pytest.mark.parametrize("n_known", [0, 2])
 def test_images_below_the_line_are_grouped_behind_the_known_classes(n_known):
     view, labels, ids = small_view(n_known)
@@ -94,6 +112,13 @@ def test_images_below_the_line_are_grouped_behind_the_known_classes(n_known):
     assert np.array_equal(found[~new], ids[~new])
     by_group = n_known + group(view, np.flatnonzero(new), 4 - n_known)
     assert np.array_equal(found[new], by_group)
+
+
+def test_a_labeled_image_stays_in_its_class_whatever_its_score_is():
+    view, labels, ids = small_view()
+    guess, score = np.ones(len(ids), dtype=np.int64), np.where(ids == 1, 5.0, -5.0)
+    found = grouped(view, labels, guess, score, 0.0, n_new=2)
+    assert np.array_equal(found[labels >= 0], labels[labels >= 0])
 
 
 def test_without_new_classes_every_image_is_of_a_known_one():
@@ -112,13 +137,15 @@ def test_labeled_images_stay_and_only_new_classes_are_kept_alive():
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_groups", "n_parts", "most_parts"), [(32, 1, 4, 6), (20, 5, 10, 10), (7, 4, 7, 8)]
+    ("n_rows", "n_groups", "n_parts", "most_parts"),
+    [(32, 1, 4, 6), (20, 5, 10, 10), (7, 4, 7, 8), (40, 9, 18, 18)],
 )
 def test_groups_are_merged_of_parts_of_which_there_are_enough(
     n_rows, n_groups, n_parts, most_parts, monkeypatch
 ):
     view, _, _ = small_view(most_parts=6)
-    asked = {}
+    drawn = np.random.default_rng(0).normal(size=(40, 6))  # another start of k-means would differ
+    view, asked = replace(view, points=unit(torch.from_numpy(drawn).float())), {}
     monkeypatch.setattr(membership, "merges", lambda points, **named: asked.update(named))
     found = group(view, np.arange(n_rows), n_groups)
     assert (asked["n_parts"], asked["rules"].most_parts) == (n_parts, most_parts)
@@ -177,3 +204,14 @@ def test_a_class_that_lost_all_images_gets_the_best_one():
     ids = np.array([0, 0, 1])
     keep_one(ids, scores, np.array([True] * 3), np.array([False, True, True]))
     assert ids.tolist() == [2, 0, 1]
+
+
+def test_a_new_class_that_lost_all_images_gets_no_labeled_one():
+    scores = torch.tensor([[9.0, 8.9], [9.0, 1.0], [9.0, 2.0]])
+    assert best_classes(scores, np.array([0, -1, -1]), n_new=1).tolist() == [0, 0, 1]
+
+
+def test_the_best_image_for_an_empty_class_is_the_one_whose_own_class_is_hardly_better():
+    scores, ids = torch.tensor([[9.0, 4.0], [3.5, 3.0], [9.0, 0.0]]), np.array([0, 0, 0])
+    keep_one(ids, scores, np.ones(3, dtype=bool), np.array([False, True]))
+    assert ids.tolist() == [0, 1, 0]
