@@ -24,6 +24,7 @@ BENCHMARKS = (
     "rules",
     "arriving",
     "features",
+    "whitening",
 )
 
 

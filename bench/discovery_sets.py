@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from bacon_gcd.backbone.bank import build_bank
-from bacon_gcd.backbone.catalogue import OFFLINE
+from bacon_gcd.backbone.catalogue import OFFLINE, cached
+from bacon_gcd.backbone.efficientnet import used_of
+from bacon_gcd.backbone.state import read_state, state_digest
 from bacon_gcd.backbone.weights import MIRRORED, load_backbone
+from bacon_gcd.backbone.whitening import find_whitening, whitening_from
+from bacon_gcd.classes.space import centered, scatter
 from bacon_gcd.cluster import unit
 from bacon_gcd.data import demo
 from bacon_gcd.data.images import read_images
@@ -35,6 +40,7 @@ LABELS = ("1", "3", "10", "half")
 SHARES = (0.25, 0.5, 0.8)
 RATIOS = (1, 20, 100)
 SMALLEST = 5  # images of a class
+WEIGHT, DIRECTIONS = 0.3, 128  # of the whitening that is learned here; docs/discovery.md
 
 
 @dataclass(frozen=True)
@@ -75,23 +81,60 @@ def chosen_rows(name, classes):
 
 
 def features_of(name, backbone_name=BACKBONE):
-    """(N, D) unit features and (N,) classes of a set, as `bacon discover` computes them."""
+    """(N, D) unit features and (N,) classes of a set, as `bacon discover` computes them.
+
+    A set that the whitening was learned on gets one that was learned on the others.
+    """
+    x, classes = plain_features(name, backbone_name)
+    whitening = whitening_of(backbone_name)
+    if whitening is None:
+        return x, classes
+    if name in DEVELOPED_ON:
+        others = [plain_features(each) for each in DEVELOPED_ON if each != name]
+        whitening = learned_whitening(others)
+    return unit(whitening(torch.from_numpy(x))).numpy(), classes
+
+
+def whitening_of(backbone_name):
+    """What `bacon discover` uses with this backbone; None: nothing."""
+    return find_whitening(default_weights()) if backbone_name == BACKBONE else None
+
+
+def default_weights():
+    """The digest of the weights that a whitening is learned with."""
+    return state_digest(used_of(read_state(cached(BACKBONE))))
+
+
+def learned_whitening(sets):
+    """From the features and classes of some sets, each of which counts the same."""
+    within = [scatter(centered(torch.from_numpy(x)).double().numpy(), y) for x, y in sets]
+    mean = torch.from_numpy(sum(each / np.trace(each) for each in within))
+    return whitening_from(mean, weight=WEIGHT, n_directions=DIRECTIONS)
+
+
+def plain_features(name, backbone_name=BACKBONE):
+    """The same without whitening."""
     stored = OUT / "features" / f"{name}-{backbone_name}.npz"
     if not stored.exists():
         images, classes = images_of(name)
         size = fitting_size(backbone_name, images)
         backbone = load_backbone(backbone_name, image_size=size, tuned=MIRRORED)
-        store(stored, images, chosen_rows(name, classes), classes, backbone)
+        undo = getattr(whitening_of(backbone_name), "undo", None)
+        store(stored, images, chosen_rows(name, classes), classes, backbone, undo)
     return read_features(stored)
 
 
-def store(path, table, rows, classes, backbone):
-    """Unit features of some images in a file, with their classes."""
+def store(path, table, rows, classes, backbone, undo=None):
+    """Unit features of some images in a file, with their classes.
+
+    undo: takes the whitening away again.
+    """
     bank = build_bank(table, rows, backbone, n_views=0, seed=0, workers=2)
     tail = backbone.new_tail()
-    parts = [tail(bank.test(part)) for part in np.array_split(np.arange(len(rows)), 50)]
+    parts = [tail(bank.test(part)).detach() for part in np.array_split(np.arange(len(rows)), 50)]
+    plain = [undo(each) for each in parts] if undo else parts
     path.parent.mkdir(parents=True, exist_ok=True)
-    values = np.concatenate([unit(each.detach()).numpy() for each in parts])
+    values = np.concatenate([unit(each).numpy() for each in plain])
     np.savez(path, x=values, y=classes[rows])
 
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from bacon_gcd.backbone.base import Device
 from bacon_gcd.backbone.pooled import PooledBackbone, Preprocessing, as_it_is
 from bacon_gcd.backbone.state import check_state, state_digest
+from bacon_gcd.backbone.whitening import Whitening, find_whitening
+from bacon_gcd.system.files import digest
 
 ARCHITECTURE = "efficientnet_lite0"
 EPSILON = 1e-3
@@ -107,9 +109,9 @@ def every_conv() -> list[Conv]:
 class EfficientNetLite(nn.Module):
     """(N, 3, S, S) normalized images to (N, 1280) features, the mean over all positions."""
 
-    def __init__(self, state: Mapping[str, Tensor]) -> None:
+    def __init__(self, state: Mapping[str, Tensor], whitening: Whitening | None = None) -> None:
         super().__init__()
-        self.blocks = blocks()
+        self.blocks, self.whitening = blocks(), whitening or nn.Identity()
         for conv in every_conv():
             kernel, bias = conv.folded(state)
             kernel = kernel.contiguous(memory_format=torch.channels_last)
@@ -125,7 +127,8 @@ class EfficientNetLite(nn.Module):
         x = F.relu6(self._convolved(x, FIRST))
         for block in self.blocks:
             x = self._through(x, block)
-        return F.relu6(self._convolved(x, LAST)).mean(dim=(2, 3))[:n_images]
+        features: Tensor = self.whitening(F.relu6(self._convolved(x, LAST)).mean(dim=(2, 3)))
+        return features[:n_images]
 
     def _through(self, x: Tensor, block: list[Conv]) -> Tensor:
         """One block; its input is added where shapes allow."""
@@ -157,20 +160,30 @@ def from_state(
     trunk_dtype: torch.dtype = torch.float32,
     device: Device = None,
 ) -> PooledBackbone:
-    """The backbone of these weights; the tail that is trained is a small one on its features."""
-    shapes = {key: shape for conv in every_conv() for key, shape in conv.shapes.items()}
-    check_state(state, shapes)
-    used = {key: state[key] for key in shapes}  # the classifier is not
+    """The backbone of these weights; the tail that is trained is a small one on its features.
+
+    Its features are whitened if a whitening was learned with just these weights.
+    """
+    used = used_of(state)
+    weights = state_digest(used)
+    whitening = find_whitening(weights)
     color = (MEAN, MEAN, MEAN), (STD, STD, STD)
     return PooledBackbone(
-        EfficientNetLite(used),
+        EfficientNetLite(used, whitening),
         as_it_is,
         Preprocessing(image_size, *color),
         name=name,
-        weights=state_digest(used),
+        weights=digest(weights, whitening.hash) if whitening else weights,
         trunk_dtype=trunk_dtype,
         device=device,
     )
+
+
+def used_of(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that features need, checked; the classifier is none of them."""
+    shapes = {key: shape for conv in every_conv() for key, shape in conv.shapes.items()}
+    check_state(state, shapes)
+    return {key: state[key] for key in shapes}
 
 
 def _kept(conv: Conv) -> str:
