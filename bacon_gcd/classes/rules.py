@@ -17,7 +17,7 @@ class Rules:
     """Weight of these neighbors in the positions by which images are grouped."""
     rows_per_neighbor: int = 20
     """Images for each of these neighbors: in small sets ten would be of other classes."""
-    isotropic: float = 0.2
+    isotropic: float = 0.4
     """Share of the within-class covariance that is the same in all directions."""
     shape_labels: float = 100.0
     """Labels beyond one per class that weigh as much as the over-clusters in that covariance."""

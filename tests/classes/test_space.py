@@ -199,7 +199,8 @@ def test_one_label_per_class_says_nothing_of_the_spread_within():
 
 
 def test_rows_without_any_spread_have_the_least_one_in_all_directions():
-    found = within_classes(np.empty((0, 2)), np.empty(0, dtype=int), np.zeros((2, 2)))
+    nothing = np.empty((0, 2)), np.empty(0, dtype=int), np.zeros((2, 2))
+    found = within_classes(*nothing, Rules(isotropic=0.2))
     np.testing.assert_allclose(found, 0.2 * 1e-9 * np.eye(2))
 
 
