@@ -109,11 +109,15 @@ def read_tree(path: Path, *, n_rows: int, n_classes: int) -> ClassTree:
 
 
 def _is_whole(tree: ClassTree, *, n_rows: int, n_classes: int) -> bool:
-    """Every join leaves one class less, and the first C parts are the classes of the run."""
+    """Every join leaves one class less, and the first C parts are the classes of the run.
+
+    Parts beyond the classes have images, so a larger number is not even counted to.
+    """
     ends = {*tree.members.tolist(), *(part for join in tree.joins for part in join[:2])}
     return (
         len(tree.members) == n_rows
-        and ends <= set(range(tree.n_parts))
+        and tree.n_parts <= n_classes + n_rows
+        and all(0 <= part < tree.n_parts for part in ends)
         and len(np.unique(tree.cores(tree.coarsest))) == tree.coarsest
         and np.array_equal(np.unique(tree.cores(n_classes)), np.arange(n_classes))
     )

@@ -1,6 +1,7 @@
 """The tree of classes: cuts nest, known classes stay apart, names follow the core parts."""
 
 import json
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -184,6 +185,18 @@ def test_a_damaged_tree_is_one_line(tmp_path, damage):
     path.unlink()
     with pytest.raises(UserError, match="no such file"):
         read_tree(path, n_rows=2, n_classes=2)
+
+
+def test_a_number_of_parts_that_no_run_has_takes_no_memory(tmp_path):
+    path = tmp_path / "tree.json"
+    for n_parts in (5, 3_000_000, 10**30):
+        path.write_text(json.dumps({"n_parts": n_parts, "joins": [], "members": [0, 1]}))
+        tracemalloc.start()
+        with pytest.raises(UserError, match=r"does not fit the 2 images and 2 classes"):
+            read_tree(path, n_rows=2, n_classes=2)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 1_000_000
 
 
 def test_the_hand_made_tree_is_cut_as_written():
