@@ -197,8 +197,10 @@ class Life(RuleBasedStateMachine):
     def check_kept(self, before, after):
         was, now = ({c.name: c for c in each.classes} for each in (before, after))
         home = {row.file_name: now[row.class_name].id for row in after.rows}
+        wrong = set(before.constraints.cannot_link)
         for row in before.rows:
-            if row.labeled or row.file_name in before.constraints.confirmed:
+            stays = row.labeled or row.file_name in before.constraints.confirmed
+            if stays and (row.file_name, row.class_name) not in wrong:
                 assert home[row.file_name] == was[row.class_name].id, row
         assert after.next_id >= before.next_id
         names = {each.id: each.name for each in after.classes}
