@@ -27,6 +27,7 @@ SECONDS ?= 3600
 WORKERS ?= 2
 SOAKED := tests/reliability tests/cli/test_damaged_runs.py tests/review/test_many_clients.py
 soak: setup
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[soak]"
 	rm -f soak.jsonl
 	BACON_SOAK=$(SECONDS) BACON_SOAK_RESULTS=$(CURDIR)/soak.jsonl \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist load --timeout $(SECONDS) $(SOAKED)
