@@ -71,8 +71,15 @@ def ours(x, true, labels, n_known, *, n_classes=None):
         "calibration": calibration_error(sure, right),
         "calibration_new": calibration_error(sure[~known], right[~known]),
         "expected": None if found.expected is None else 100 * found.expected.accuracy,
+        "told_rightly": None if found.expected is None else inside(result["all"], found.expected),
         "auroc": float(roc_auc_score(known, side)) if 0 < known.mean() < 1 else None,
     }
+
+
+def inside(percent, expected):
+    """Whether the interval of the expected accuracy holds this."""
+    low, high = expected.interval
+    return bool(100 * low <= percent <= 100 * high)
 
 
 def calibration_error(sure, right, bins=10):

@@ -48,7 +48,7 @@ class Expected:
     accuracy: float
     """Unlabeled images that are right, known and new in the proportion that was found."""
     interval: tuple[float, float]
-    """95 % (Wilson 1927)."""
+    """95 % (Wilson 1927), of `independent_images`."""
     known: float
     """Images of known classes that are found again."""
     new: float
@@ -89,7 +89,7 @@ def expected(
         n_images=n_images,
         n_classes=len(np.unique(np.concatenate([each.hidden for each in checks]))),
         accuracy=accuracy,
-        interval=share_interval(accuracy, n_images),
+        interval=share_interval(accuracy, independent_images(n_images, rules)),
         known=known,
         new=new,
         precision=weighted_share(found, weights, called),
@@ -123,6 +123,15 @@ def usual_accuracy(
         return 1.0
     agreement = float((class_ids[neighbors[rows]] == class_ids[rows, None]).mean())
     return max(rules.agreement_slope * (agreement - rules.agreement_start), 0.1)
+
+
+def independent_images(n_images: int, rules: Rules = RULES) -> int:
+    """Images that would say as much as so many of one set do. Ours.
+
+    Hidden classes are a few of the known ones and differ from new ones in the same way in every
+    fold, so that more images of them do not make the estimate better without end.
+    """
+    return max(round(1 / (1 / n_images + 1 / rules.most_independent)), 1)
 
 
 def weighted_share(found: FloatArray, weights: FloatArray, chosen: BoolArray) -> float | None:

@@ -72,6 +72,8 @@ class Rules:
     """Images of new classes that are right, over those of hidden classes that are."""
     still_missed: float = 0.8
     """Unlabeled images of known classes that are wrong, over those that are with labels hidden."""
+    most_independent: float = 25.0
+    """Images that any number of hidden ones counts as, in the interval of the expected accuracy."""
     agreement_slope: float = 1.2
     agreement_start: float = 0.42
     """Where no class can be hidden to measure the accuracy: how it grows with the share of an

@@ -10,6 +10,7 @@ from bacon_gcd.classes.reliability import (
     CENTROID_TEMPERATURE,
     Checked,
     expected,
+    independent_images,
     matching_temperature,
     regression_serves,
     share_interval,
@@ -61,7 +62,7 @@ def test_the_expected_accuracy_weighs_known_and_new_images_as_they_were_found():
     assert found.precision == pytest.approx(6 * known / (7 * known + new))
     assert found.precision_new == pytest.approx(2 * 0.5 * new / (known + 4 * new))
     assert (found.n_images, found.n_classes) == (13, 1)
-    assert found.interval == share_interval(found.accuracy, 13)
+    assert found.interval == share_interval(found.accuracy, 9)  # 1 / (1 / 13 + 1 / 25) = 8.6
 
 
 def test_neither_side_is_forgotten_where_one_was_hardly_found():
@@ -80,6 +81,11 @@ def test_too_few_images_of_a_kind_say_nothing(n_known, n_new, told):
     side = [1] * n_known + [0] * n_new
     assert (expected([checked(side, side, side)], known_share=0.5) is not None) == told
     assert expected([], known_share=0.5) is None
+
+
+def test_many_images_of_one_set_say_as_much_as_a_few_independent_ones():
+    rules = Rules(most_independent=25.0)
+    assert [independent_images(n, rules) for n in (1, 5, 25, 100, 10**9)] == [1, 4, 12, 20, 25]
 
 
 def test_the_interval_is_that_of_wilson():
