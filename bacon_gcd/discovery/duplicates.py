@@ -18,6 +18,7 @@ from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.joined import boxes_of
 
 IntArray = npt.NDArray[np.int64]
+CHUNK = 256  # rows that are compared with their neighbors at once: some megabytes
 
 
 class Duplicates(NamedTuple):
@@ -93,10 +94,11 @@ def exact_groups(table: ImageTable) -> list[tuple[int, ...]]:
 def _similar_pairs(features: Tensor, neighbors: IntArray) -> list[tuple[int, int]]:
     """Each pair of similar neighbors once, the lower row first."""
     pairs: set[tuple[int, int]] = set()
-    for column in neighbors.T:
-        cosines = (features * features[column]).sum(dim=1).numpy()
-        for row in np.flatnonzero(cosines >= RULES.similar).tolist():
-            other = int(column[row])
+    for start in range(0, len(neighbors), CHUNK):
+        near = neighbors[start : start + CHUNK]
+        cosines = (features[start : start + CHUNK, None] * features[near]).sum(dim=2).numpy()
+        rows, columns = np.nonzero(cosines >= RULES.similar)
+        for row, other in zip((start + rows).tolist(), near[rows, columns].tolist(), strict=True):
             pairs.add((min(row, other), max(row, other)))
     return sorted(pairs)
 

@@ -4,7 +4,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.data.images import read_images
+from bacon_gcd.discovery import duplicates
 from bacon_gcd.discovery.duplicates import (
     Thumbnail,
     connected,
@@ -72,6 +74,21 @@ def test_plain_areas_of_another_color_are_not_the_same():
     red, blue = (Thumbnail.of(Image.new("RGB", (20, 20), color)) for color in ("red", "blue"))
     assert red.same(red)
     assert not red.same(blue)
+
+
+def test_pairs_of_any_chunk_are_those_of_all_rows_at_once(monkeypatch):
+    monkeypatch.setattr(duplicates, "CHUNK", 7)
+    rng = np.random.default_rng(0)
+    features = torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=(30, 2))), dim=1)
+    neighbors = everyone(30)[:, :20]
+    similar = features @ features.T >= RULES.similar
+    expected = {(min(a, b), max(a, b)) for a in range(30) for b in neighbors[a] if similar[a, b]}
+    assert len(expected) > 30
+    assert duplicates._similar_pairs(features, neighbors) == sorted(expected)
+
+
+def test_one_image_alone_has_no_pair():
+    assert duplicates._similar_pairs(torch.ones(1, 4), np.empty((1, 0), dtype=np.int64)) == []
 
 
 def test_pairs_join_into_groups():
