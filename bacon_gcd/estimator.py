@@ -37,11 +37,21 @@ from bacon_gcd.model import (
     save_model,
 )
 from bacon_gcd.system.devices import find_device
-from bacon_gcd.system.files import read_json, write_json
+from bacon_gcd.system.files import one_line_errors, read_json, write_json
 from bacon_gcd.training.embed import embed
 
 IntArray = npt.NDArray[np.int64]
 TUNED = "block"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """estimator.json: what a model folder does not hold."""
+
+    parameters: dict[str, Any]
+    known: list[str | int | float | bool]
+    class_counts: list[int] | None = None
+    """Version 0.1 did not store them."""
 
 
 class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -153,6 +163,17 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         """Write a folder of safetensors and JSON, to be read by `load`."""
         check_is_fitted(self)
         folder = Path(folder)
+        device = None if self.device is None else str(self.device)
+        facts = {
+            "parameters": self.get_params() | {"device": device},
+            "known": [c.item() if isinstance(c, np.generic) else c for c in self.known_],
+            "class_counts": self.class_counts_.tolist(),
+        }
+        with one_line_errors():
+            self._save_model(folder)
+            write_json(folder / "estimator.json", facts)
+
+    def _save_model(self, folder: Path) -> None:
         save_model(
             folder,
             self.model_.method,
@@ -162,27 +183,24 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
             class_names=[str(c) for c in self.classes_],
             card=f"# {self.method}\n\n{len(self.known_)} known classes of {len(self.classes_)}.\n",
         )
-        device = None if self.device is None else str(self.device)
-        facts = {
-            "parameters": self.get_params() | {"device": device},
-            "known": [c.item() if isinstance(c, np.generic) else c for c in self.known_],
-            "class_counts": self.class_counts_.tolist(),
-        }
-        write_json(folder / "estimator.json", facts)
 
     @classmethod
     def load(cls, folder: str | Path) -> CategoryDiscovery:
         """Read what `save` wrote; predictions are the same, bit for bit."""
         folder = Path(folder)
-        model = load_model(folder)
-        facts = read_json(folder / "estimator.json")
-        self = cls(**facts["parameters"])
-        self.model_, self.known_ = model, facts["known"]
+        with one_line_errors():
+            model, path = load_model(folder), folder / "estimator.json"
+            stored = read_json(path, Stored, what="what CategoryDiscovery.save wrote")
+        self = cls(**checked_parameters(stored.parameters, cls().get_params(), path))
+        if len(stored.known) != model.method.task.n_known:
+            n_known = model.method.task.n_known
+            raise UserError(f"{path}: {len(stored.known)} known classes; the model has {n_known}")
+        self.model_, self.known_ = model, stored.known
         self.classes_ = class_names(self.known_, model.method.task.n_classes)
         if isinstance(model.backbone, Vectors):
             self.n_features_in_ = model.backbone.feature_dim
-        if "class_counts" in facts:  # version 0.1 did not store them
-            self.class_counts_ = np.array(facts["class_counts"], dtype=np.int64)
+        if stored.class_counts is not None:
+            self.class_counts_ = np.array(stored.class_counts, dtype=np.int64)
         return self
 
     def _check_parameters(self) -> None:
@@ -312,6 +330,15 @@ def check_whole(name: str, value: Any, least: int, *, optional: bool = False) ->
     if not whole or value < least:
         choices = f"a whole number from {least}{', or None' if optional else ''}"
         raise UserError(f"{name} {value!r}: give {choices}")
+
+
+def checked_parameters(
+    given: Mapping[str, Any], names: Mapping[str, Any], path: Path
+) -> dict[str, Any]:
+    """The parameters of an estimator; an unknown name is one line."""
+    for name in given:
+        choose(f"{path}: parameter", name, sorted(names))
+    return dict(given)
 
 
 def class_names(known: Sequence[Any], n_classes: int) -> npt.NDArray[np.object_]:

@@ -91,6 +91,38 @@ def test_a_saved_model_predicts_the_same_bit_for_bit(problem, fitted, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("{}", "parameters"),
+        ("[]", "estimator.json"),
+        ('{"parameters": 5, "known": []}', "parameters"),
+        ('{"parameters": {"zzz": 1}, "known": [0, 1, 2, 3]}', "zzz"),
+        ('{"parameters": {}, "known": 5}', "known"),
+        ('{"parameters": {}, "known": [0, [1]]}', "known"),
+        ('{"parameters": {}, "known": ["a"]}', "1 known classes; the model has 4"),
+        ('{"parameters": {}, "known": [0, 1, 2, 3], "class_counts": "x"}', "class_counts"),
+    ],
+)
+def test_a_damaged_description_is_refused_in_one_line(fitted, tmp_path, wrong, said):
+    fitted.save(tmp_path)
+    (tmp_path / "estimator.json").write_text(wrong)
+    with pytest.raises(UserError, match=said) as caught:
+        CategoryDiscovery.load(tmp_path)
+    assert "estimator.json" in str(caught.value)
+    (tmp_path / "estimator.json").unlink()
+    with pytest.raises(UserError, match=r"estimator\.json"):
+        CategoryDiscovery.load(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(fitted, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file"):
+        fitted.save(tmp_path / "file" / "model")
+    with pytest.raises(UserError, match="too long"):
+        fitted.save(tmp_path / ("a" * 300))
+
+
 def test_a_damaged_model_is_refused_in_one_line(fitted, tmp_path):
     fitted.save(tmp_path)
     data = (tmp_path / "model.safetensors").read_bytes()

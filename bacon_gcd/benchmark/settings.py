@@ -20,6 +20,7 @@ from bacon_gcd.system.devices import Device
 from bacon_gcd.system.files import write_atomic
 
 FRESH = "fresh"
+MOST_VIEWS = 1000  # stored of an image
 OF_DATASET = ("released", "recommended")  # presets that take the learning rate of the dataset
 
 
@@ -105,10 +106,10 @@ class RunSettings:
     def n_views(self) -> int:
         """Stored views of each kind; two equal ones would teach nothing."""
         least = max(Counter(METHODS[self.method].method.views).values())
-        if not self.views.isdecimal() or int(self.views) < least:
+        if not self.views.isdecimal() or not least <= int(self.views) <= MOST_VIEWS:
             raise UserError(
-                f"views {self.views!r} is neither {FRESH!r} nor a number of at least {least}, "
-                f"which {self.method} compares of an image"
+                f"views {self.views!r} is neither {FRESH!r} nor a number from {least}, which "
+                f"{self.method} compares of an image, to {MOST_VIEWS}"
             )
         return int(self.views)
 

@@ -74,12 +74,18 @@ RunFolder = Annotated[
 Profile = Annotated[
     str | None, typer.Option(help="exp, pareto, balanced or listed; the dataset's own if none.")
 ]
-Ratio = Annotated[float | None, typer.Option(min=1.0, help="Largest over smallest class [100].")]
+LARGEST_RATIO = 1e9  # infinity is none
+Ratio = Annotated[
+    float | None,
+    typer.Option(min=1.0, max=LARGEST_RATIO, help="Largest over smallest class [100]."),
+]
 LabeledRatio = Annotated[
-    float | None, typer.Option(min=1.0, help="Ratio of labeled images, where it differs.")
+    float | None,
+    typer.Option(min=1.0, max=LARGEST_RATIO, help="Ratio of labeled images, if another."),
 ]
 UnlabeledRatio = Annotated[
-    float | None, typer.Option(min=1.0, help="Ratio of unlabeled images, where it differs.")
+    float | None,
+    typer.Option(min=1.0, max=LARGEST_RATIO, help="Ratio of unlabeled images, if another."),
 ]
 KnownClasses = Annotated[
     str | None,

@@ -98,9 +98,11 @@ def embed(
     backbone: Annotated[str, typer.Option(help="See: bacon weights list; or hf:, timm:.")] = (
         "resnet18.pypi_in1k"
     ),
-    views: Annotated[int, typer.Option(min=0, help="Training views to store per image.")] = 4,
+    views: Annotated[
+        int, typer.Option(min=0, max=1000, help="Training views to store per image.")
+    ] = 4,
     strong_views: Annotated[
-        int, typer.Option(min=0, help="Strong views to store too (for ABC and DARP).")
+        int, typer.Option(min=0, max=1000, help="Strong views to store too (ABC and DARP).")
     ] = 0,
     image_size: ImageSide = None,
     tuned: TunedPart = "block",

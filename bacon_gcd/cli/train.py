@@ -91,7 +91,7 @@ def train(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Images per step.")] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(min=0.0, help="At the first epoch.")
+        float | None, typer.Option(min=0.0, max=1e9, help="At the first epoch.")
     ] = None,
     sampler: Annotated[str | None, typer.Option(help="half, proportional or equal.")] = None,
     profile: Profile = None,

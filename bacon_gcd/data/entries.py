@@ -69,7 +69,8 @@ class Listing:
     files: list[str]
     quarantine: list[Quarantined]
     ignored: dict[str, int]
-    """Extension -> number of files that are not named like an image; HIDDEN -> hidden files."""
+    """Extension -> number of files that are not named like an image; HIDDEN -> hidden files, and
+    hidden folders, each of which counts as one."""
 
 
 def extensions() -> frozenset[str]:
@@ -189,18 +190,18 @@ def _walk(root: Path, images: frozenset[str]) -> Iterator[tuple[str, str]]:
             kind = _kind(entry, images)
             if kind == FOLDER:
                 (links if entry.is_symlink() else folders).append(inner)
-            elif kind:
+            else:
                 yield inner, kind
 
 
 def _kind(entry: os.DirEntry[str], images: frozenset[str]) -> str:
-    """What it is, or the reason for quarantine; empty for a hidden folder, which is not read."""
+    """What it is, or the reason for quarantine."""
     try:
         is_folder = entry.is_dir()
     except OSError:  # a looping link
         is_folder = False
     if entry.name.startswith("."):
-        return "" if is_folder else HIDDEN
+        return HIDDEN  # such a folder is not read
     is_image = Path(entry.name).suffix.lower() in images
     if is_folder:
         return "a folder named like an image: rename it to have it read" if is_image else FOLDER

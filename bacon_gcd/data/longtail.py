@@ -198,7 +198,8 @@ def _known_classes(
         if not 0 < known < 1:
             raise UserError(f"known share {known:g} is not between 0 and 1")
         known = max(1, round(known * n_classes))
-    class_ids = tuple(range(known)) if isinstance(known, int) else tuple(sorted(set(known)))
+    first = min(known, n_classes + 1) if isinstance(known, int) else 0  # no more can be right
+    class_ids = tuple(range(first)) if isinstance(known, int) else tuple(sorted(set(known)))
     if not class_ids or class_ids[0] < 0 or class_ids[-1] >= n_classes:
         raise UserError(f"known classes {known} do not fit a dataset of {n_classes} classes")
     return class_ids

@@ -81,10 +81,20 @@ def checked(edit: Any) -> Edit:
         _check_value(kind, name, edit.get(name), needed)
     if type(edit.get("n", 0)) is not int:
         raise UserError(f"edit: its number {edit['n']!r} is not a whole number")
+    _check_characters(edit)
     opens = edit.get("opens", [])
     if not isinstance(opens, list) or not all(type(each) is int and each >= 0 for each in opens):
         raise UserError(f"edit: {kind} needs class ids in 'opens'")
     return edit
+
+
+def _check_characters(edit: Edit) -> None:
+    """Refuse half of a surrogate pair, which JSON can name and no file can hold."""
+    try:
+        json.dumps(edit, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        code = f"U+{ord(error.object[error.start]):04X}"
+        raise UserError(f"edit: holds {code}, which is no character") from None
 
 
 def _check_value(kind: str, name: str, value: Any, needed: type[Any]) -> None:

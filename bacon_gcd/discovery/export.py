@@ -29,7 +29,7 @@ from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.placing import PART, is_ours, move, place
 from bacon_gcd.discovery.safe_names import safe_file_name, safe_name, same_name_key, unique_name
 from bacon_gcd.system.files import one_line_errors
-from bacon_gcd.system.locks import locked, remove_parts
+from bacon_gcd.system.locks import locked, refuse_nameless, remove_parts
 from bacon_gcd.system.text import command
 
 UNSORTED = "_unlabeled"  # where images marked as wrong go: read_folder takes it for unlabeled
@@ -102,6 +102,7 @@ def export(plan: Plan, to: Path, *, roots: Iterable[Path]) -> dict[str, Any]:
 @contextmanager
 def _alone(to: Path) -> Iterator[None]:
     """One process at a time in an export; errors of the file system become one line."""
+    refuse_nameless(to)
     lock = to.with_name(f".{to.name}.lock")
     with one_line_errors():
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -243,6 +244,8 @@ def _take_all_back(plan: Plan, to: Path, roots: Collection[Path]) -> dict[str, s
 
 def _outside(source: Path, roots: Collection[Path]) -> str:
     """Why a file cannot have come from these folders, if so."""
+    if "\0" in str(source):
+        return f"its source {str(source)!r} is no name of a file"
     if not any(source.is_relative_to(root) for root in roots):
         return f"its source {source} is outside of {', '.join(map(str, roots))}"
     if source.suffix.lower() not in extensions():

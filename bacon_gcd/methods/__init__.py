@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
@@ -191,9 +192,12 @@ def _parse(value: Any, kind: Any, name: str) -> Any:
     if kind is bool:
         return choose(name, value.lower(), ("true", "false")) == "true"
     try:
-        return kind(value)
+        parsed = kind(value)
     except ValueError:
         raise UserError(f"{name}: {value!r} is not a {kind.__name__}") from None
+    if isinstance(parsed, float) and not math.isfinite(parsed):
+        raise UserError(f"{name}: {value!r} is not a finite number")
+    return parsed
 
 
 def describe_settings(settings: Any) -> dict[str, tuple[Any, str]]:

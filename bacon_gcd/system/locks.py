@@ -29,6 +29,8 @@ def locked(path: Path, *, busy: str = "", waiting: str = "") -> Iterator[None]:
     busy: refuse with this line if another process holds it. Otherwise wait, and say `waiting` once.
     """
     lock = FileLock(path)
+    if not path.exists():
+        path.touch()  # where no file can be made the lock would be tried for ever
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -48,6 +50,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
 
     Folders left beside it by killed processes are removed first.
     """
+    refuse_nameless(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_drafts(target)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}{PART}")
@@ -59,6 +62,12 @@ def draft_folder(target: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
             lock.unlink(missing_ok=True)
+
+
+def refuse_nameless(path: Path) -> None:
+    """Refuse `.` and `/`: nothing can be written beside them under another name."""
+    if not path.name:
+        raise UserError(f"{str(path)!r}: name a file or a folder that can be made")
 
 
 def _lock_file(draft: Path) -> Path:
@@ -97,6 +106,7 @@ def is_being_written(target: Path) -> bool:
 @contextmanager
 def part_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """A new hidden file beside `path`, open and locked, and removed if it is still there."""
+    refuse_nameless(path)
     remove_parts(path.parent, path.name)
     part = path.with_name(f".{path.name}.{secrets.token_hex(6)}{PART}")
     try:

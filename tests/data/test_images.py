@@ -91,7 +91,7 @@ def test_first_folder_is_the_class_and_loose_or_reserved_images_are_unlabeled(an
     assert table.labels.tolist() == [-1, 0, 0, 1, -1]
     assert set(table.splits) == {"train"}
     assert (table.groups, table.quarantine) == (None, ())
-    assert table.ignored == {".txt": 1, "hidden": 1}
+    assert table.ignored == {".txt": 1, "hidden": 2}
 
 
 def test_train_and_test_are_splits_and_never_classes(tmp_path):
@@ -171,13 +171,14 @@ def test_every_file_of_a_folder_is_counted_once(tmp_path, monkeypatch):
     (tmp_path / "broken.png").write_bytes(b"png")
     (tmp_path / "README").touch()
     (tmp_path / ".DS_Store").touch()
+    save(tmp_path / "cat/.thumbnails/0.jpg")  # a hidden folder counts as one
     table = read_folder(tmp_path)
-    assert table.ignored == {".heic": 3, "without extension": 1, "hidden": 1}
+    assert table.ignored == {".heic": 3, "without extension": 1, "hidden": 2}
     n_files = sum(path.is_file() for path in tmp_path.rglob("*"))
     assert len(table) + len(table.quarantine) + sum(table.ignored.values()) == n_files
     assert table.summary() == (
-        "6 images, 3 with a label; 1 unreadable, 5 other files ignored: 3 .heic"
-        " (pip install 'bacon-gcd[heif]' reads them), 1 hidden, 1 without extension"
+        "6 images, 3 with a label; 1 unreadable, 6 other files ignored: 3 .heic"
+        " (pip install 'bacon-gcd[heif]' reads them), 2 hidden, 1 without extension"
     )
     assert table.take([0]).ignored == table.ignored
 

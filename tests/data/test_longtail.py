@@ -280,6 +280,12 @@ def test_classes_are_drawn_independently_of_each_other():
     assert first.tolist() != (split.unlabeled_novel - 20).tolist()
 
 
+@pytest.mark.parametrize("known", [101, 10**9, 10**20])
+def test_more_known_classes_than_there_are_is_refused_without_counting_to_it(known):
+    with pytest.raises(UserError, match=f"known classes {known} do not fit a dataset of 100"):
+        plan_counts(SplitSettings(dataset="cifar100-lt", known=known))
+
+
 def test_known_classes_may_be_named_in_any_order():
     plan = plan_counts(SplitSettings(dataset="cifar100-lt", known=(80, 3, 80)))
     assert plan.known == (3, 80)

@@ -28,6 +28,7 @@ def undo(number):
         {"kind": "rename", "class": "cat"},
         {"kind": "move", "files": "a.png", "to": "x"},
         {"kind": "move", "files": [3], "to": "x"},
+        {"kind": "rename", "class": "cat", "to": "a\ud800"},
         {"kind": "undo", "of": True},
         {"kind": "undo", "of": 1, "n": "2"},
         {"kind": "split", "class": "cat", "parts": ["a"], "names": ["x"]},

@@ -201,6 +201,7 @@ def moved_with(tmp_path, **changes):
         ("{0}/source/../elsewhere/0_0.png", "damaged"),
         ("{0}/source/in/.bashrc", "is not named like an image"),
         ("{0}/source/link/0_0.png", "leads out of"),
+        ("{0}/source/in/\0.png", "is no name of a file"),
     ],
 )
 def test_undo_puts_nothing_where_no_image_came_from(tmp_path, source, reason):

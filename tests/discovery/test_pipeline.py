@@ -170,6 +170,9 @@ def test_features_that_do_not_fit_the_images_are_named(small):
     np.save(small / "f.npy", np.zeros((5, 8)))
     with pytest.raises(UserError, match=r"f.npy: has shape \(5, 8\); 12 readable images"):
         bacon_gcd.discover(photos, small / "run", features=small / "f.npy")
+    np.save(small / "f.npy", np.full((12, 8), 1e30))
+    with pytest.raises(UserError, match=r"f.npy: holds values above 1e\+15, whose squares"):
+        bacon_gcd.discover(photos, small / "run", features=small / "f.npy")
 
 
 @pytest.mark.parametrize("planted", [{}, NO_LABELS, ALL_LABELED])

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,21 @@ def test_a_lock_is_refused_while_it_is_held_and_ends_with_its_process(tmp_path):
     finally:
         kill(other)
     with locked(path, busy="run is in use"):
+        pass
+
+
+@pytest.mark.parametrize("name", [".", "", "/"])
+def test_a_path_without_a_name_is_refused_in_one_line(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="name a file or a folder"):
+        write_atomic(Path(name), b"x")
+    with pytest.raises(UserError, match="name a file or a folder"), draft_folder(Path(name)):
+        pass
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_lock_where_no_file_can_be_made_is_an_error_not_a_wait():
+    with pytest.raises(OSError, match="No such file"), locked(Path("/proc/x.lock")):
         pass
 
 
