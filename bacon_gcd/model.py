@@ -332,7 +332,7 @@ class StoredBackbone(TypedDict):
 class StoredSorter(TypedDict):
     """What model.json says of the sorter, beside its tensors."""
 
-    temperature: Annotated[float, msgspec.Meta(gt=0)]
+    temperature: Annotated[float, msgspec.Meta(gt=0, le=1e6)]
     n_neighbors: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
     sha256: str
 

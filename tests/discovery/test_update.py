@@ -457,6 +457,16 @@ def test_a_damaged_sorter_is_one_line(small, planted, change, says):
         load_model(planted.folder / "model")
 
 
+@pytest.mark.parametrize("temperature", [0, -1, 10**7, 10**30])
+def test_a_temperature_that_no_sorter_has_is_one_line(planted, temperature):
+    path = planted.folder / "model/model.json"
+    stored = json.loads(path.read_text())
+    stored["sorter"]["temperature"] = temperature
+    path.write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=r"sorter\.temperature"):
+        load_model(planted.folder / "model")
+
+
 def test_a_models_threshold_decides_known_or_novel(small, planted):
     path = planted.folder / "model/model.json"
     new = photos(small / "new", ("pink", "blue"), n=1)
