@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -209,8 +211,9 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         for name, least in (("n_classes", 1), ("epochs", 0), ("image_size", 1), ("batch_size", 1)):
             check_whole(name, getattr(self, name), least, optional=True)
         check_whole("views", self.views, 0 if self.epochs == 0 else 2)
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise UserError(f"learning_rate {self.learning_rate}: give a number above 0")
+        rate = self.learning_rate
+        if rate is not None and not (isinstance(rate, Real) and 0 < float(rate) < math.inf):
+            raise UserError(f"learning_rate {rate!r}: give a number above 0")
 
     def _allowed(self, n_known: int, labels: IntArray) -> Range | None:
         """The number of classes that is asked for; each new one needs an unlabeled sample."""
@@ -270,7 +273,11 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
     def _plan(self) -> Plan:
         """The short training of `discover`, or the method as its preset has it."""
         epochs = self._n_epochs
-        asked = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
+        size, rate = self.batch_size, self.learning_rate  # of numpy, too
+        asked = {
+            "batch_size": None if size is None else int(size),
+            "learning_rate": None if rate is None else float(rate),
+        }
         if self.method == TRAINED and self.preset is None:
             return short_plan(epochs, settings=self.settings, **asked)
         own = settings_for(self.method, preset=self.preset, changes=self.settings or {})

@@ -211,6 +211,8 @@ def test_images_as_arrays_and_files_give_the_same(tmp_path, monkeypatch):
         ({"random_state": -1}, [0, 1] * 6, "random_state -1: give a whole number from 0 to"),
         ({"random_state": 2**32}, [0, 1] * 6, "random_state 4294967296: give a whole number"),
         ({"learning_rate": 0.0}, [0, 1] * 6, "learning_rate 0.0: give a number above 0"),
+        ({"learning_rate": "x"}, [0, 1] * 6, "learning_rate 'x': give a number above 0"),
+        ({"learning_rate": np.inf}, [0, 1] * 6, "learning_rate inf: give a number above 0"),
         ({"device": "abacus"}, [0, 1] * 6, "device 'abacus'"),
         ({}, [0.2, 0.7] * 6, "label 0.2 in y is not a whole number; give integers or names"),
         ({}, [0, 2**63 - 1] * 6, "label 9223372036854775807 in y: integers go up to"),

