@@ -211,6 +211,7 @@ def test_images_as_arrays_and_files_give_the_same(tmp_path, monkeypatch):
         ({"random_state": -1}, [0, 1] * 6, "random_state -1: give a whole number from 0 to"),
         ({"random_state": 2**32}, [0, 1] * 6, "random_state 4294967296: give a whole number"),
         ({"learning_rate": 0.0}, [0, 1] * 6, "learning_rate 0.0: give a number above 0"),
+        ({}, [1, "1", "2"] * 4, "label '1' in y is a name and a number"),
         ({"learning_rate": "x"}, [0, 1] * 6, "learning_rate 'x': give a number above 0"),
         ({"learning_rate": np.inf}, [0, 1] * 6, "learning_rate inf: give a number above 0"),
         ({"device": "abacus"}, [0, 1] * 6, "device 'abacus'"),

@@ -22,12 +22,21 @@ def encode(y: Any, n_samples: int) -> tuple[list[Any], IntArray]:
         raise UserError(f"y has {len(values)} values for {n_samples} samples")
     plain = [v.item() if isinstance(v, np.generic) else v for v in values]
     told = {row: v for row, v in enumerate(plain) if not is_unlabeled(v)}
+    refuse_twofold(list(told.values()))
     by_name = any(isinstance(v, str) for v in told.values())
     named = {row: str(v) if by_name else whole_label(v) for row, v in told.items()}
     known: list[Any] = sorted(set(named.values()))
     number = {c: i for i, c in enumerate(known)}
     ids = [number[named[row]] if row in named else -1 for row in range(n_samples)]
     return known, np.array(ids, dtype=np.int64)
+
+
+def refuse_twofold(values: list[Any]) -> None:
+    """Refuse a label that is given as a name and as a number: 1 and "1" would be one class."""
+    names = {value for value in values if isinstance(value, str)}
+    twice = sorted(names & {str(value) for value in values if not isinstance(value, str)})
+    if twice:
+        raise UserError(f"label {twice[0]!r} in y is a name and a number; give one of the two")
 
 
 def whole_label(value: Any) -> int:
