@@ -13,8 +13,6 @@ from bacon_gcd.config import UserError, choose, one_line
 from bacon_gcd.data.array_files import read_npy
 from bacon_gcd.data.images import ImageTable
 
-LARGEST = 1e15  # of a value: sums of squares stay far below what float32 can hold
-
 
 def read_features(path: Path, table: ImageTable) -> npt.NDArray[np.float32]:
     """(N, D) vectors of the table's images.
@@ -44,8 +42,9 @@ def read_features(path: Path, table: ImageTable) -> npt.NDArray[np.float32]:
         )
     if not np.isfinite(vectors).all():
         raise UserError(f"{path}: holds values that are not finite")
-    if np.abs(vectors).max(initial=0.0) > LARGEST:
-        raise UserError(f"{path}: holds values above {LARGEST:g}, whose squares are not finite")
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    if squares.max(initial=0.0) > np.finfo(np.float32).max:
+        raise UserError(f"{path}: holds values so large that their squares are not finite")
     return vectors
 
 

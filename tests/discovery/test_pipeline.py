@@ -171,7 +171,7 @@ def test_features_that_do_not_fit_the_images_are_named(small):
     with pytest.raises(UserError, match=r"f.npy: has shape \(5, 8\); 12 readable images"):
         bacon_gcd.discover(photos, small / "run", features=small / "f.npy")
     np.save(small / "f.npy", np.full((12, 8), 1e30))
-    with pytest.raises(UserError, match=r"f.npy: holds values above 1e\+15, whose squares"):
+    with pytest.raises(UserError, match=r"f\.npy: holds values so large that"):
         bacon_gcd.discover(photos, small / "run", features=small / "f.npy")
 
 
