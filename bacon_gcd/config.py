@@ -13,6 +13,7 @@ import tomli_w
 
 Settings = TypeVar("Settings")
 MAX_SEED = 2**32 - 1  # what numpy, torch and scikit-learn all take
+MAX_VIEWS = 1000  # stored of an image
 
 
 class UserError(ValueError):

@@ -24,7 +24,6 @@ BENCHMARKS = (
     "rules",
     "arriving",
     "features",
-    "whitening",
 )
 
 

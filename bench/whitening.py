@@ -1,6 +1,8 @@
 """Learn the whitening of the default backbone, and say what it is worth on sets it has not seen.
 
-BACON_DATA=FOLDER python -m bench whitening   writes the file that the package ships, prints a table
+BACON_DATA=FOLDER python -m bench.whitening   writes the file that the package ships, prints a table
+
+Not one of `make bench`: a benchmark that is run with all others must not change the package.
 """
 
 import torch

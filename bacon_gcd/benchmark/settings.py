@@ -11,7 +11,7 @@ from typing import Any
 
 from bacon_gcd.backbone.catalogue import full_name, own_image_size
 from bacon_gcd.backbone.weights import trunk_dtype
-from bacon_gcd.config import UserError, read_toml, settings_from, to_toml
+from bacon_gcd.config import MAX_VIEWS, UserError, read_toml, settings_from, to_toml
 from bacon_gcd.data.datasets import find_dataset
 from bacon_gcd.data.longtail import SplitSettings
 from bacon_gcd.methods import METHODS, on_dataset, preset_of, recipe_for, settings_for
@@ -20,7 +20,6 @@ from bacon_gcd.system.devices import Device
 from bacon_gcd.system.files import write_atomic
 
 FRESH = "fresh"
-MOST_VIEWS = 1000  # stored of an image
 OF_DATASET = ("released", "recommended")  # presets that take the learning rate of the dataset
 
 
@@ -106,10 +105,10 @@ class RunSettings:
     def n_views(self) -> int:
         """Stored views of each kind; two equal ones would teach nothing."""
         least = max(Counter(METHODS[self.method].method.views).values())
-        if not self.views.isdecimal() or not least <= int(self.views) <= MOST_VIEWS:
+        if not self.views.isdecimal() or not least <= int(self.views) <= MAX_VIEWS:
             raise UserError(
                 f"views {self.views!r} is neither {FRESH!r} nor a number from {least}, which "
-                f"{self.method} compares of an image, to {MOST_VIEWS}"
+                f"{self.method} compares of an image, to {MAX_VIEWS}"
             )
         return int(self.views)
 

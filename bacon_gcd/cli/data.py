@@ -28,7 +28,7 @@ from bacon_gcd.cli.app import (
     show,
     tell,
 )
-from bacon_gcd.config import MAX_SEED, choose
+from bacon_gcd.config import MAX_SEED, MAX_VIEWS, choose
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at datasets and splits.")
 app.add_typer(data_app, name="data")
@@ -99,10 +99,10 @@ def embed(
         "resnet18.pypi_in1k"
     ),
     views: Annotated[
-        int, typer.Option(min=0, max=1000, help="Training views to store per image.")
+        int, typer.Option(min=0, max=MAX_VIEWS, help="Training views to store per image.")
     ] = 4,
     strong_views: Annotated[
-        int, typer.Option(min=0, max=1000, help="Strong views to store too (ABC and DARP).")
+        int, typer.Option(min=0, max=MAX_VIEWS, help="Strong views to store too (ABC and DARP).")
     ] = 0,
     image_size: ImageSide = None,
     tuned: TunedPart = "block",
