@@ -6,7 +6,8 @@
 3. New images are merged into as many classes as known classes suggest (`count`); groups that are
    fragments of known classes are none (`fragments`).
 4. All images are sorted anew by the classes they made (`membership`), then by ridge regression
-   (`ridge`).
+   (`ridge`). Where a known class has a single label, clusterings of all images say which those
+   classes are (`clusterings`).
 5. The same with a third of the known classes hidden (`checks`) says how sure an answer is
    (`reliability`).
 """
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.classes.checks import checked
+from bacon_gcd.classes.clusterings import few_labels
 from bacon_gcd.classes.count import (
     ClassNumber,
     Linkage,
@@ -87,7 +89,8 @@ def find_classes(
     guess, score = nearest_known(view, labels)
     known, new = fold_scores(rows, labels, n_neighbors=n_neighbors, seed=seed, groups=groups)
     line = learned_threshold(rows, labels, view.neighbors, (known, new), seed=seed)
-    view = replace(view, grouped_by=linkage_for(labels, guess, score >= line, rules))
+    by, few = linkage_for(labels, guess, score >= line, rules), few_labels(labels, rules)
+    view = replace(view, grouped_by=by, few_labels=few)
     number = count_classes(view, labels, guess, score < line, allowed=allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
         number, score = without_fragments(view, labels, score, line, known, new, number)
