@@ -39,7 +39,15 @@ def labels_at(n, **classes):
 
 @pytest.mark.parametrize(
     ("counts", "few"),
-    [((1, 1), True), ((1, 2), True), ((1, 3), False), ((2, 2), False), ((9,), False), ((), False)],
+    [
+        ((1,), True),
+        ((1, 1), True),
+        ((1, 2), True),
+        ((1, 3), False),
+        ((2, 2), False),
+        ((9,), False),
+        ((), False),
+    ],
 )
 def test_labels_are_few_up_to_three_of_two_classes(counts, few):
     labels = np.repeat([*range(len(counts)), -1], [*counts, 5])
@@ -120,6 +128,15 @@ def test_clusterings_differ_in_linkage_and_in_their_parts():
     assert len({each.tobytes() for each in found}) == len(found)
     again = named_clusterings(points, labels, evidence, n_new=6, seed=0, rules=RULES)
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("most_parts", [3, RULES.most_parts])
+def test_a_tree_has_parts_enough_for_all_classes_of_few_images(most_parts):
+    features, ids = planted(20, each=3, spread=0.3)
+    labels, rules = some_labels(ids, 10, 1), replace(RULES, most_parts=most_parts)
+    evidence = np.zeros((len(ids), 10), np.float32)
+    found = named_clusterings(features, labels, evidence, n_new=10, seed=0, rules=rules)
+    assert all(set(each) == set(range(20)) for each in found)
 
 
 def test_images_that_cannot_be_clustered_are_sorted_as_with_many_labels():
