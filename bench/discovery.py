@@ -1,6 +1,6 @@
 """How many images are sorted right, on sets and regimes nobody tuned for, beside the alternatives.
 
-python -m bench discovery [draws]   runs what is missing and writes docs/discovery-quality.md
+BENCH_DRAWS=3 python -m bench discovery   runs what is missing and writes docs/discovery-quality.md
 """
 
 import json

@@ -28,20 +28,17 @@ def checked(
 ) -> list[tuple[Checked, Checked]]:
     """The same sorting with some classes hidden, several times, on some of the images.
 
-    What came out by the evidence, and by the regression after it; nothing where no label of a
-    class that stays known can be hidden.
+    What came out by the evidence, and by the regression after it.
     """
-    seed, by, few = view.seed, view.grouped_by, view.few_labels
+    seed, by = view.seed, view.grouped_by
     chosen = sample(len(labels), rows.rules.sample, seed)
     some, seen = rows.some(chosen), _without_gaps(labels[chosen])
     names = None if groups is None else [groups[row] for row in chosen.tolist()]
-    hiding = list(folds(seen, rows.rules.whole_folds, seed=seed, groups=names, rules=rows.rules))
-    if not any(len(fold.hidden_known) for fold in hiding):  # no known class has a label to spare
-        return []
-    views = (
-        (fold, view_of(some, fold.labels, seed=seed, by=by, few_labels=few)) for fold in hiding
-    )
-    return [check(each, seen, fold, line, n_new=n_new) for fold, each in views]
+    hiding = folds(seen, rows.rules.whole_folds, seed=seed, groups=names, rules=rows.rules)
+    return [
+        check(view_of(some, fold.labels, seed=seed, by=by), seen, fold, line, n_new=n_new)
+        for fold in hiding
+    ]
 
 
 def _without_gaps(labels: IntArray) -> IntArray:

@@ -6,8 +6,7 @@
 3. New images are merged into as many classes as known classes suggest (`count`); groups that are
    fragments of known classes are none (`fragments`).
 4. All images are sorted anew by the classes they made (`membership`), then by ridge regression
-   (`ridge`). Where a known class has a single label, clusterings of all images say which those
-   classes are (`clusterings`).
+   (`ridge`).
 5. The same with a third of the known classes hidden (`checks`) says how sure an answer is
    (`reliability`).
 """
@@ -23,7 +22,6 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.classes.checks import checked
-from bacon_gcd.classes.clusterings import few_labels
 from bacon_gcd.classes.count import (
     ClassNumber,
     Linkage,
@@ -89,8 +87,7 @@ def find_classes(
     guess, score = nearest_known(view, labels)
     known, new = fold_scores(rows, labels, n_neighbors=n_neighbors, seed=seed, groups=groups)
     line = learned_threshold(rows, labels, view.neighbors, (known, new), seed=seed)
-    by, few = linkage_for(labels, guess, score >= line, rules), few_labels(labels, rules)
-    view = replace(view, grouped_by=by, few_labels=few)
+    view = replace(view, grouped_by=linkage_for(labels, guess, score >= line, rules))
     number = count_classes(view, labels, guess, score < line, allowed=allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
         number, score = without_fragments(view, labels, score, line, known, new, number)

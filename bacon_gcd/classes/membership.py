@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.clusterings import agreed, named_clusterings, positions
 from bacon_gcd.classes.count import Linkage, merges
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import any_known, averaged, known_evidence, number_of_neighbors
@@ -41,23 +40,14 @@ class View:
     seed: int
     rules: Rules
     grouped_by: Linkage = "ward"
-    few_labels: bool = False
-    """Classes are found by clusterings of all images that agree; see `clusterings`."""
 
 
-def view_of(
-    rows: Reduced,
-    labels: IntArray,
-    *,
-    seed: int,
-    by: Linkage = "ward",
-    few_labels: bool = False,
-) -> View:
+def view_of(rows: Reduced, labels: IntArray, *, seed: int, by: Linkage = "ward") -> View:
     """The images as these labels show them."""
     space, rules = rows.space(labels), rows.rules
     near = nearest(space.directions, n_neighbors=number_of_neighbors(len(labels), rules))
     middle = averaged(space.directions, near, own=1 - rules.smoothing)
-    return View(space, near, unit(middle), rows.whole, seed, rules, by, few_labels)
+    return View(space, near, unit(middle), rows.whole, seed, rules, by)
 
 
 def nearest_known(view: View, labels: IntArray) -> tuple[IntArray, FloatArray]:
@@ -102,33 +92,12 @@ def grouped(
     view: View, labels: IntArray, guess: IntArray, score: FloatArray, line: float, *, n_new: int
 ) -> IntArray:
     """(N,) known class that fits best, or the group of an image whose score is below the line."""
-    if view.few_labels and n_new:
-        view, guess, score, line = by_clusterings(view, labels, guess, score, line, n_new=n_new)
     n_known, unlabeled = int(labels.max(initial=-1)) + 1, labels < 0
     class_ids = np.where(unlabeled, guess, labels)
     rows = new_rows(score, line, unlabeled, n_new)
     if n_new:
         class_ids[rows] = n_known + group(view, rows, n_new)
     return class_ids
-
-
-def by_clusterings(
-    view: View, labels: IntArray, guess: IntArray, score: FloatArray, line: float, *, n_new: int
-) -> tuple[View, IntArray, FloatArray, float]:
-    """The same by clusterings of all images: positions, known classes, scores and the line. Ours.
-
-    The score is the share of clusterings in which an image is together with a labeled one. Where
-    there are too few images to cluster, everything stays as it is.
-    """
-    evidence = averaged(known_evidence(view.space, labels), view.neighbors).numpy()
-    found = named_clusterings(
-        view.points, labels, evidence, n_new=n_new, seed=view.seed, rules=view.rules
-    )
-    if not found:
-        return view, guess, score, line
-    guess, score = agreed(found, evidence)
-    points = positions(view.points, found)
-    return replace(view, points=points, grouped_by="average"), guess, score, 0.5
 
 
 def new_rows(score: FloatArray, line: float, unlabeled: BoolArray, n_new: int) -> IntArray:

@@ -47,9 +47,6 @@ class Rules:
     """Of the threshold that is expected before any fold was seen."""
     lone_quantile: float = 0.7
     """Of the scores of hidden classes, where no class has a second label to hide."""
-    few_labels: float = 1.5
-    """Labels per known class, on average, up to which classes are found by clusterings that agree:
-    one or two do not say how far a class reaches."""
     rows_per_part: int = 8
     """Images in a part of a class, on average."""
     most_parts: int = 400

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bacon_gcd.backbone.catalogue import find
-from bacon_gcd.classes.clusterings import few_labels
 from bacon_gcd.classes.reliability import Expected as Measured
 from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.data.joined import file_of
@@ -27,8 +26,6 @@ from bacon_gcd.report.contents import (
 )
 from bacon_gcd.report.figures import read_log, training_curves
 from bacon_gcd.report.page import write_report
-
-IntArray = npt.NDArray[np.int64]
 
 
 def write_page(folder: Path, settings: DiscoverSettings, found: Found, tree: ClassTree) -> None:
@@ -48,7 +45,7 @@ def report_data(
         thumbnail=table.image,
         file=lambda row: file_of(table.source, row),
         notes=notes(settings, found),
-        chosen=chosen(settings, found.inputs.labels, found.trial),
+        chosen=chosen(settings, len(found.inputs.known), found.trial),
         expected=expected_of(found.expected),
         suspected=suspected(found),
         duplicates=[Duplicate(each.rows, each.kind) for each in found.duplicates],
@@ -152,40 +149,27 @@ def expected_note(found: Measured | None) -> list[str]:
     ]
 
 
-def chosen(settings: DiscoverSettings, labels: IntArray, trial: Trial | None = None) -> list[str]:
-    """Which way the images were sorted, and by which evidence.
-
-    labels: (N,) known class of each image, -1 = unlabeled.
-    """
+def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None) -> list[str]:
+    """Which way the images were sorted, and by which evidence."""
     if settings.recut or settings.refit or settings.update:
         return []
+    views = averaging(settings)
     trained = settings.epochs and trial is not None and trial.pays
     how = f"features trained for {settings.epochs} epochs" if trained else "the backbone's features"
-    said = f"Images were sorted by {how}{averaging(settings)}. {told_apart(labels)}"
-    return [said, *([trial_note(trial)] if settings.epochs else [])]
-
-
-def told_apart(labels: IntArray) -> str:
-    """How known and new classes were told apart, which depends on how many labels there are."""
-    if not (labels >= 0).any():
-        return (
-            "Nothing had a label: classes are groups of images that are more alike than others. In "
-            "doubt they are too fine, because classes are merged more easily than split. A few "
-            "labels make them better."
-        )
-    if few_labels(labels):
-        return (
-            "Most known classes have a single label, which does not say how far a class reaches: "
-            "all images were grouped several times, and a group with a labeled image is that "
-            "class. What most of the groupings say was taken. Last, each image was judged by a "
-            "regression on all the others. Three labels for each class make this better."
-        )
-    return (
-        "Known and new classes were told apart by how well an image and its neighbors fit the "
-        "labeled images of each class; where known ends and new begins was learned by treating "
-        "some known classes as new. Last, each image was judged by a regression on all the "
-        "others, unless images of hidden classes spoke against it."
-    )
+    if n_known == 0:
+        return [
+            f"Images were sorted by {how}{views}. Nothing had a label: classes are groups of "
+            "images that are more alike than others. In doubt they are too fine, because classes "
+            "are merged more easily than split. A few labels make them better.",
+            *([trial_note(trial)] if settings.epochs else []),
+        ]
+    return [
+        f"Images were sorted by {how}{views}. Known and new classes were told apart by how well an "
+        "image and its neighbors fit the labeled images of each class; where known ends and new "
+        "begins was learned by treating some known classes as new. Last, each image was judged by "
+        "a regression on all the others, unless images of hidden classes spoke against it.",
+        *([trial_note(trial)] if settings.epochs else []),
+    ]
 
 
 def averaging(settings: DiscoverSettings) -> str:

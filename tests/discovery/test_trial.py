@@ -104,13 +104,6 @@ def test_a_training_that_a_person_asked_for_is_not_on_trial(monkeypatch):
 )
 def test_the_report_says_which_was_chosen_and_by_which_evidence(epochs, trial, said):
     settings = DiscoverSettings("photos", views=4, epochs=epochs)
-    for labels in ([-1, -1], [0, -1, 1], [0, 0, 0, -1]):
-        text = " ".join(chosen(settings, np.array(labels), trial))
+    for n_known in (0, 3):
+        text = " ".join(chosen(settings, n_known, trial))
         assert all(part in text for part in said), text
-
-
-def test_the_report_says_how_known_and_new_classes_were_told_apart():
-    settings = DiscoverSettings("photos")
-    said = [" ".join(chosen(settings, np.array(labels))) for labels in ([-1], [0, 1], [0, 0, 1, 1])]
-    for text, part in zip(said, ("Nothing had a label", "single label", "as new"), strict=True):
-        assert [part in each for each in said] == [each is text for each in said]
