@@ -4,6 +4,7 @@ import csv
 import os
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,7 @@ def whitening_of(backbone_name):
     return find_whitening(default_weights()) if backbone_name == BACKBONE else None
 
 
+@cache
 def default_weights():
     """The digest of the weights that a whitening is learned with."""
     return state_digest(used_of(read_state(cached(BACKBONE))))
