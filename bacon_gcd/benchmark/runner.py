@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median_low
+from statistics import mean
 from typing import IO, Any
 
 import torch
@@ -208,8 +208,7 @@ class Clock:
         if not known:
             return f"; {len(self.waiting)} cells to go"
         kinds = [kind_of(cell) for cell in self.waiting.values()]
-        # The first cell of a dataset also makes its stored views: the lower median leaves it out.
-        total = sum(median_low(self.seconds.get(kind, known)) for kind in kinds)
+        total = sum(mean(self.seconds.get(kind, known)) for kind in kinds)
         return f"; {len(self.waiting)} cells to go, about {duration(total)}"
 
 
