@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bacon_gcd.cluster import Ids, kmeans
+from bacon_gcd.cluster import Clusters, Ids, kmeans
 from bacon_gcd.distribution import class_counts_from_clusters
 from bacon_gcd.losses import fill_empty
 from bacon_gcd.pseudo_labels import rank_within
+
+# Beyond so many images k-means starts from the clusters of so many of them, and takes so few
+# rounds: as good a minimum in a tenth of the time, which then grows no faster than the images.
+SAMPLED, ROUNDS = 20_000, 10
 
 
 def clustered_counts(
@@ -36,7 +41,7 @@ def clustered_counts(
         cost: likewise.
         restarts: of k-means.
     """
-    found = kmeans(F.normalize(features, dim=1), n_classes, n_init=restarts, seed=0)
+    found = clustered(F.normalize(features, dim=1), n_classes, restarts=restarts)
     return class_counts_from_clusters(
         found.labels,
         labels,
@@ -45,6 +50,16 @@ def clustered_counts(
         rank_match=rank_match,
         cost=cost,
     )
+
+
+def clustered(features: Tensor, n_clusters: int, *, restarts: int) -> Clusters:
+    """k-means of all rows; of many, a few rounds from the clusters of a sample. Ours."""
+    if len(features) <= SAMPLED:
+        return kmeans(features, n_clusters, n_init=restarts, seed=0)
+    rows = np.random.default_rng(0).choice(len(features), SAMPLED, replace=False)
+    sample = features[torch.from_numpy(np.sort(rows)).to(features.device)]
+    start = kmeans(sample, n_clusters, n_init=restarts, seed=0).centroids
+    return kmeans(features, n_clusters, n_init=1, seed=0, start=start, max_iterations=ROUNDS)
 
 
 def spread_counts(known: Tensor, n_classes: int, n_images: int) -> Tensor:

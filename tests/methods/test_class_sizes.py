@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from bacon_gcd.methods import class_sizes
 from bacon_gcd.methods.class_sizes import (
+    clustered,
     clustered_counts,
     counts_from_confusion,
     held_out,
@@ -22,6 +24,18 @@ def test_clusters_of_any_length_give_back_the_planted_sizes():
     assert found.tolist() == [*problem.counts[:4], *novel]
     lengths = 1 + torch.rand(len(features), 1, generator=torch.Generator().manual_seed(0))
     assert torch.equal(clustered_counts(lengths * features, problem.data.labels, **sizes), found)
+
+
+def test_many_images_are_clustered_from_a_sample_as_well_as_from_all(monkeypatch):
+    problem = planted(spread=0.6, n_max=400)
+    features = problem.data.source.test(range(len(problem.true)))
+    whole = clustered(features, 6, restarts=3)
+    monkeypatch.setattr(class_sizes, "SAMPLED", 200)
+    monkeypatch.setattr(class_sizes, "ROUNDS", 3)
+    sampled = clustered(features, 6, restarts=3)
+    assert sampled.n_iterations <= 3
+    assert len(sampled.labels) == len(features)
+    assert sampled.inertia < 1.02 * whole.inertia
 
 
 def test_known_classes_keep_their_labeled_shape_and_novel_ones_get_an_even_share():
