@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -183,20 +182,15 @@ class Clock:
     """How long the rest of a grid takes, from cells that are like those that are left."""
 
     def __init__(self, cells: Sequence[Cell], grid: Grid) -> None:
-        self.last = time.monotonic()
         self.grid, self.waiting = grid, {cell.name: cell for cell in cells}
         self.seconds: dict[tuple[str, ...], list[float]] = {}
         for cell in cells:
             if grid.result_path(cell).exists() and (result := grid.result(cell)) is not None:
-                self._learn(cell, result.seconds["train"])
+                self.finished(cell, result)
 
     def finished(self, cell: Cell, result: CellResult) -> None:
-        """A cell is done; what it took includes its scores."""
-        now = time.monotonic()
-        self._learn(cell, max(now - self.last, result.seconds["train"]))
-        self.last = now
-
-    def _learn(self, cell: Cell, seconds: float) -> None:
+        """A cell is done. What it took includes its scores, not the views that cells share."""
+        seconds = result.seconds["train"] + result.seconds.get("score", 0.0)
         self.waiting.pop(cell.name, None)
         self.seconds.setdefault(kind_of(cell), []).append(seconds)
 

@@ -176,6 +176,16 @@ def test_the_time_left_is_that_of_cells_of_the_same_kind(tmp_path):
     assert [duration(s) for s in (59, 600, 9000)] == ["59 s", "10 min", "2.5 h"]
 
 
+def test_a_cell_takes_the_time_of_its_training_and_scores_without_the_views_others_share(tmp_path):
+    grid, request = grid_in(tmp_path), quick_request("kmeans")
+    (cell,) = request.cells()
+    run(request, grid)
+    result = grid.result(cell)
+    assert result.seconds["score"] > 0
+    (taken,) = Clock([cell], grid).seconds.values()
+    assert taken == [result.seconds["train"] + result.seconds["score"]]
+
+
 def test_a_cell_resumed_with_other_settings_fails_with_one_line(tmp_path):
     grid, request = grid_in(tmp_path), quick_request("kmeans")
     (cell,) = request.cells()
