@@ -129,6 +129,18 @@ def measured_share(n_known: int, rules: Rules = RULES) -> float:
     return float(n_known**3 / (n_known**3 + rules.measuring_classes**3))
 
 
+def crowding(n_known: int, new_share: float, rules: Rules = RULES) -> float:
+    """How many times more new classes there are than known ones let expect. Ours.
+
+    Where most images are new, new classes are more than the known ones and lie closer together, so
+    that what parts known classes merges new ones.
+
+    new_share: of the unlabeled images.
+    """
+    beyond_half = max(new_share - 0.5, 0.0)
+    return float(np.exp(rules.crowding * measured_share(n_known, rules) ** 2 * beyond_half))
+
+
 def by_heights(
     rows: Tensor,
     new: BoolArray,

@@ -53,6 +53,9 @@ class Rules:
     measuring_classes: float = 9.0
     """Known classes that weigh as much as the evidence in the number of new ones. The evidence
     finds too few classes where there are many, so its weight falls with the cube."""
+    crowding: float = 10.0
+    """Growth of the number of new classes, on a log scale, with the share of new images beyond a
+    half: many new classes lie closer together than the known ones that measure them."""
     evidence_weight: float = 0.02
     """Of an image in the evidence for a number of classes."""
     lone_evidence_weight: float = 0.1

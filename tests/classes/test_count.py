@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,12 +13,13 @@ from bacon_gcd.classes.count import (
     by_pairs,
     count_by_shape,
     count_new,
+    crowding,
     merges,
     number_of,
     pair_score,
     silhouette,
 )
-from bacon_gcd.classes.rules import Rules
+from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import ClassSpace, clustered
 from bacon_gcd.cluster import unit
 from tests.reference.evidence import log_density
@@ -411,3 +414,11 @@ def test_the_interval_reaches_as_far_as_the_ways_of_counting_and_more():
     found = number_of(5, 4.0, {"heights": 2.6, "pairs": 9.0}, (5, 99), Rules(spread_of_count=0.5))
     assert found.interval == (round(5 + 2.6 / np.exp(0.5)), round(5 + 9 * np.exp(0.5)))
     assert found.beside == {"heights": 8, "pairs": 14}
+
+
+def test_known_classes_expect_more_new_ones_beyond_half_of_the_images():
+    assert [crowding(30, share) for share in (0.0, 0.3, 0.5)] == [1.0, 1.0, 1.0]
+    rules = replace(RULES, crowding=2.0, measuring_classes=30.0)  # 30 known classes count a half
+    assert crowding(30, 0.75, rules) == pytest.approx(np.exp(2 * 0.25 * 0.25))
+    assert crowding(2, 0.9) == pytest.approx(1.0, abs=0.01)  # two known classes measure nothing
+    assert crowding(0, 1.0) == 1.0
