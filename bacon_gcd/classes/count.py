@@ -129,16 +129,22 @@ def measured_share(n_known: int, rules: Rules = RULES) -> float:
     return float(n_known**3 / (n_known**3 + rules.measuring_classes**3))
 
 
-def crowding(n_known: int, new_share: float, rules: Rules = RULES) -> float:
-    """How many times more new classes there are than known ones let expect. Ours.
+def crowded(
+    n_new: float, new: BoolArray, *, n_known: int, n_unlabeled: int, rules: Rules = RULES
+) -> float:
+    """The number of new classes, more of them where most images are new. Ours.
 
-    Where most images are new, new classes are more than the known ones and lie closer together, so
-    that what parts known classes merges new ones.
+    There, new classes are more than the known ones and lie closer together, so that what parts
+    known classes merges new ones. Every class keeps enough images to be told apart, and few known
+    classes measure too little to be corrected.
 
-    new_share: of the unlabeled images.
+    new: (N,) images that seem to be of no known class.
     """
-    beyond_half = max(new_share - 0.5, 0.0)
-    return float(np.exp(rules.crowding * measured_share(n_known, rules) ** 2 * beyond_half))
+    n_images = int(new.sum())
+    trusted = max(2 * measured_share(n_known, rules) - 1, 0.0)
+    beyond_half = max(n_images / n_unlabeled - 0.5, 0.0)
+    more = n_new * float(np.exp(rules.crowding * trusted * beyond_half))
+    return max(n_new, min(more, n_images / rules.crowded_images))
 
 
 def by_heights(

@@ -28,7 +28,7 @@ from bacon_gcd.classes.count import (
     Range,
     count_by_shape,
     count_new,
-    crowding,
+    crowded,
     number_of,
 )
 from bacon_gcd.classes.fragments import without_fragments, without_lone_classes
@@ -143,8 +143,7 @@ def count_classes(
     n_new, ways = count_new(
         view.space, view.points, guess, new, n_known=n_known, seed=view.seed, rules=view.rules
     )
-    if view.grouped_by == "ward":  # average linkage would leave outlying parts as more classes
-        n_new *= crowding(n_known, float(new.sum()) / n_unlabeled, view.rules)
+    n_new = crowded(n_new, new, n_known=n_known, n_unlabeled=n_unlabeled, rules=view.rules)
     return number_of(n_known, n_new, ways, limits, view.rules)
 
 

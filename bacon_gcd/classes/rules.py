@@ -56,6 +56,8 @@ class Rules:
     crowding: float = 10.0
     """Growth of the number of new classes, on a log scale, with the share of new images beyond a
     half: many new classes lie closer together than the known ones that measure them."""
+    crowded_images: float = 15.0
+    """New images for each class up to which that number grows."""
     evidence_weight: float = 0.02
     """Of an image in the evidence for a number of classes."""
     lone_evidence_weight: float = 0.1

@@ -13,7 +13,7 @@ from bacon_gcd.classes.count import (
     by_pairs,
     count_by_shape,
     count_new,
-    crowding,
+    crowded,
     merges,
     number_of,
     pair_score,
@@ -416,9 +416,15 @@ def test_the_interval_reaches_as_far_as_the_ways_of_counting_and_more():
     assert found.beside == {"heights": 8, "pairs": 14}
 
 
-def test_known_classes_expect_more_new_ones_beyond_half_of_the_images():
-    assert [crowding(30, share) for share in (0.0, 0.3, 0.5)] == [1.0, 1.0, 1.0]
-    rules = replace(RULES, crowding=2.0, measuring_classes=30.0)  # 30 known classes count a half
-    assert crowding(30, 0.75, rules) == pytest.approx(np.exp(2 * 0.25 * 0.25))
-    assert crowding(2, 0.9) == pytest.approx(1.0, abs=0.01)  # two known classes measure nothing
-    assert crowding(0, 1.0) == 1.0
+def test_new_classes_are_more_where_most_images_are_new_and_known_classes_measure_well():
+    def found(share, n_known=30, n_new=4.0, n=1000, **changed):
+        rules = replace(RULES, crowding=4.0, measuring_classes=10.0, **changed)
+        new = np.arange(n) < share * n
+        return crowded(n_new, new, n_known=n_known, n_unlabeled=n, rules=rules)
+
+    assert [found(share) for share in (0.0, 0.3, 0.5)] == [4.0, 4.0, 4.0]
+    trusted = 2 * 27 / 28 - 1
+    assert found(0.75) == pytest.approx(4 * np.exp(4 * trusted * 0.25))
+    assert [found(0.9, n_known=n_known) for n_known in (1, 5, 10)] == [4.0, 4.0, 4.0]
+    assert found(0.8, crowded_images=160.0) == 5.0  # 800 new images
+    assert found(0.8, crowded_images=1000.0) == 4.0  # never fewer than were counted

@@ -1,5 +1,4 @@
 import warnings
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +6,7 @@ import pytest
 import torch
 
 from bacon_gcd.classes import find
-from bacon_gcd.classes.count import ClassNumber, crowding
+from bacon_gcd.classes.count import ClassNumber, crowded
 from bacon_gcd.classes.find import count_classes, find_classes, linkage_for
 from bacon_gcd.classes.membership import class_means
 from bacon_gcd.classes.reliability import matching_temperature
@@ -163,7 +162,7 @@ def test_known_classes_are_uneven_from_the_limit_on():
     ],
 )
 def test_classes_are_counted_within_what_is_possible(n_known, n_free, allowed, limits, monkeypatch):
-    view = replace(small_view()[0], grouped_by="average")
+    view, _, _ = small_view()
     labels = np.append(np.arange(n_known), np.full(n_free, -1))
     asked = {}
 
@@ -182,16 +181,16 @@ def test_classes_are_counted_within_what_is_possible(n_known, n_free, allowed, l
         assert asked["new"] == (below & (labels < 0)).tolist()
 
 
-@pytest.mark.parametrize(("by", "times"), [("ward", "crowded"), ("average", "as counted")])
-def test_even_classes_are_more_where_most_images_are_new(by, times, monkeypatch):
+def test_the_number_of_new_classes_follows_the_share_of_new_images(monkeypatch):
     view, _, _ = small_view()
-    labels = np.append(np.arange(20), np.full(40, -1))
+    labels = np.append(np.arange(20), np.full(400, -1))
     monkeypatch.setattr(find, "count_new", lambda *args, **named: (8.0, {"heights": 8.0}))
     monkeypatch.setattr(find, "number_of", lambda *args: args)
-    below = np.arange(60) < 50  # of the 40 unlabeled images 30
-    found = count_classes(replace(view, grouped_by=by), labels, labels, below, allowed=None)
-    more = crowding(20, 0.75, view.rules) if times == "crowded" else 1.0
-    assert found[:2] == (20, pytest.approx(8.0 * more))
+    below = np.arange(420) < 320  # of the 400 unlabeled images 300
+    found = count_classes(view, labels, labels, below, allowed=None)
+    more = crowded(8.0, below & (labels < 0), n_known=20, n_unlabeled=400, rules=view.rules)
+    assert more > 10
+    assert found[:2] == (20, more)
 
 
 @pytest.mark.parametrize(
