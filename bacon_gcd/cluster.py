@@ -248,12 +248,12 @@ def _plus_plus(
     closest = torch.full((points.n_rows,), math.inf, device=points.device)
     if len(centroids):
         closest = points.nearest(centroids)[1] - points.squared
-    found = list(centroids)
+    found, counted = list(centroids), among.float()
     while len(found) < n_clusters:
         distances = (closest + points.squared).clamp_min(0.0)
         candidates = points.rows(_draw(distances, among, rng.random(trials)))
         closer = torch.minimum(points.scores(candidates), closest[:, None])
-        best = int((among.float() @ closer).argmin())
+        best = int((counted @ closer).argmin())
         closest = closer[:, best].contiguous()
         found.append(candidates[best])
     return torch.stack(found)
@@ -266,8 +266,10 @@ def _draw(distances: Tensor, among: Tensor, uniform: FloatArray) -> Tensor:
         weight = among.double()
     cumulated = weight.cumsum(dim=0)
     target = torch.from_numpy(uniform).to(cumulated) * cumulated[-1]
-    last = int(weight.nonzero()[-1, 0])  # rounding may put a target at the very end
-    return torch.searchsorted(cumulated, target, right=True).clamp_max(last)
+    rows = torch.searchsorted(cumulated, target, right=True)
+    if int(rows.max()) == len(weight):  # rounding may put a target at the very end
+        rows = rows.clamp_max(int(weight.nonzero()[-1, 0]))
+    return rows
 
 
 def _fixed(points: Points, labels: Ids | None, n_clusters: int) -> Tensor | None:

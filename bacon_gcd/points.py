@@ -36,6 +36,7 @@ class Points:
         # Every process has all rows, and works through its share of them.
         self.own = share(self.n_rows) if self.n_rows >= SHARED_ROWS else slice(0, self.n_rows)
         self.origin = self._mean() if origin is None else origin.to(self.device, torch.float32)
+        self.exact_origin = self.origin.double()
         self.squared = torch.empty(self.n_rows, device=self.device)
         for part, x in self.chunks():
             self.squared[part] = (x - self.origin).square().sum(dim=1)
@@ -111,7 +112,7 @@ class Points:
     def _seen_from_origin(self, centroids: Tensor) -> tuple[Tensor, Tensor]:
         """What nearest() adds to -2 x.d: (C,) bias; and (D, C) directions d = c - origin."""
         away = (centroids.to(self.device) - self.origin).double()
-        bias = away.square().sum(dim=1) + 2 * away @ self.origin.double()
+        bias = away.square().sum(dim=1) + 2 * away @ self.exact_origin
         return bias.float(), away.float().T
 
 

@@ -5,7 +5,7 @@ Given are labels, the threshold between known and new, and the number of new cla
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.count import Linkage, merges
+from bacon_gcd.classes.count import Linkage, Merges, merges
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import any_known, averaged, known_evidence, number_of_neighbors
 from bacon_gcd.classes.ridge import judge
@@ -40,6 +40,8 @@ class View:
     seed: int
     rules: Rules
     grouped_by: Linkage = "ward"
+    trees: dict[tuple[bytes, int, Linkage], Merges | None] = field(default_factory=dict)
+    """Merge trees that were made: the same images are often grouped again."""
 
 
 def view_of(rows: Reduced, labels: IntArray, *, seed: int, by: Linkage = "ward") -> View:
@@ -113,8 +115,11 @@ def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
     points = view.points[torch.from_numpy(rows)]
     n_parts = max(len(rows) // view.rules.rows_per_part, 2 * n_groups)
     rules = replace(view.rules, most_parts=max(view.rules.most_parts, 2 * n_groups))
-    n_parts, by = min(n_parts, len(rows)), view.grouped_by
-    tree = merges(points, seed=view.seed, n_parts=n_parts, by=by, rules=rules)
+    n_parts, by = min(n_parts, len(rows), rules.most_parts), view.grouped_by
+    key = (rows.tobytes(), n_parts, by)
+    if key not in view.trees:
+        view.trees[key] = merges(points, seed=view.seed, n_parts=n_parts, by=by, rules=rules)
+    tree = view.trees[key]
     if tree is not None and tree.n_parts >= n_groups:
         found = tree.cut(n_groups)
         if int(found.max()) + 1 == n_groups:
