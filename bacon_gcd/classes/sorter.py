@@ -26,7 +26,7 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 CHUNK = 4096
 OUTLIER = 0.5  # score from which an image is one
-MOST_KEPT = 20_000  # images of the run among which a new one has its neighbors
+MOST_KEPT = 10_000  # images of the run among which a new one has its neighbors
 
 
 @dataclass(frozen=True, eq=False)
