@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from bacon_gcd.benchmark.protocols import Protocol
 from bacon_gcd.benchmark.settings import RunSettings
 from bacon_gcd.config import UserError, checked_as, settings_from
 from bacon_gcd.data.longtail import SplitSettings
+from bacon_gcd.methods import METHODS, on_dataset, preset_of
 from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.files import digest, read_json, write_atomic
 
@@ -44,9 +45,20 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """For lines that a person reads."""
+        """For lines that a person reads: with what its row and column change."""
         s = self.settings
-        return f"{s.method} {s.preset} on {s.dataset}, seed {s.seed}"
+        changed = [f"{name} {value}" for name, value in self._changed().items()]
+        return ", ".join([f"{s.method} {s.preset} on {s.dataset}", *changed, f"seed {s.seed}"])
+
+    def _changed(self) -> dict[str, Any]:
+        """Settings of the method and of the split that the preset and the protocol do not have."""
+        s = self.settings
+        preset = METHODS[s.method].presets[preset_of(s.method, s.preset)].settings
+        own = on_dataset(s.method, s.preset, s.dataset).settings
+        usual = {**asdict(preset), **own, **self.protocol.changes}
+        split, plain = asdict(s.split), asdict(SplitSettings(dataset=s.dataset))
+        changed = {name: value for name, value in s.settings.items() if value != usual.get(name)}
+        return changed | {n: v for n, v in split.items() if v != plain[n] and n != "seed"}
 
 
 def trains_with_engine(settings: RunSettings) -> bool:

@@ -1,9 +1,11 @@
-"""The version of the engine that results carry."""
+"""What a cell is called, and the version of the engine that its results carry."""
 
 import numpy as np
+import pytest
 import torch.nn.functional as F
 
 from bacon_gcd.benchmark.cells import ENGINE
+from bacon_gcd.benchmark.grid import Request
 from bacon_gcd.classes.placed import place_classes
 from tests.planted import planted
 
@@ -23,3 +25,16 @@ def test_an_engine_that_places_images_otherwise_has_a_version_of_its_own():
     expected = np.array([int(digit) for digit in PLACED[ENGINE]])
     moved = (found.class_ids[labels < 0] != expected).sum()
     assert moved <= 2  # of 157: images on a border may move with another BLAS
+
+
+@pytest.mark.parametrize(
+    ("experiment", "row", "label"),
+    [
+        ("table2", "gcd", "gcd adapted on cifar100-lt, seed 0"),
+        ("ablation-d", "r = 5", "bacon-s released on cifar100-lt, interval 5.0, seed 0"),
+        ("e1", "gcd", "gcd adapted on cifar100-lt, known 20, seed 0"),
+    ],
+)
+def test_a_cell_is_told_by_what_its_row_and_column_change(experiment, row, label):
+    request = Request((experiment,), "vectors", methods=(row,))
+    assert label in [cell.label for cell in request.cells()]
