@@ -20,7 +20,14 @@ N_CELLS = 12
 SMALL = 800  # images; larger cells would take hours
 # Rules that move no image to another class: outliers, suspected labels, duplicates, `update`.
 ELSEWHERE = {
-    *("outlier_spreads", "own_statistics", "suspecting", "suspect_votes", "similar"),
+    *(
+        "outlier_spreads",
+        "leverage_weight",
+        "own_statistics",
+        "suspecting",
+        "suspect_votes",
+        "similar",
+    ),
     *("duplicate_bits", "duplicate_gap", "opening_images", "spread_of_count"),
     *("new_ease", "agreement_slope", "agreement_start", "whole_folds", "clear"),
     "lone_evidence_weight",

@@ -26,17 +26,20 @@ def opened_classes(
     """Rows of each class that (n, D) unlabeled images open, the largest first. Ours.
 
     A group opens a class when it has enough different images and the evidence that it is a class
-    of its own is greater than that of any class that is there.
+    of its own is greater than that of any class that is there. That its images are unlike all those
+    of the run counts as evidence, too.
 
     contents: (n,) equal for copies of one image.
     """
     chosen = sample(len(features), MOST_COMPARED, seed)
-    space = sorter.rows(features[torch.from_numpy(chosen)])
+    rows = features[torch.from_numpy(chosen)]
+    space, unlike = sorter.rows(rows), sorter.unlike(rows).double().numpy()
     groups = [
         chosen[group]
         for group in alike(space)
         if len({contents[row] for row in chosen[group].tolist()}) >= RULES.opening_images
-        and float(joint_evidence(space, group, sorter.counts, sorter.sums).max()) < 0
+        and float(joint_evidence(space, group, sorter.counts, sorter.sums).max())
+        < unlike[group].sum()
     ]
     return sorted(groups, key=lambda group: (-len(group), int(group[0])))
 

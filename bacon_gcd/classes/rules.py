@@ -100,6 +100,8 @@ class Rules:
     """Images of a new class that is counted; one alone is an outlier."""
     outlier_spreads: float = 3.5
     """Robust standard deviations beyond the median distance of a class; then it is an outlier."""
+    leverage_weight: float = 0.5
+    """Standard deviations of the evidence that one of the leverage counts, in outlier scores."""
     own_statistics: int = 8
     """Images from which on a class has a radius of its own; smaller ones share that of all."""
     suspecting: int = 6

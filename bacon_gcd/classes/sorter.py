@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bacon_gcd.classes.leverage import Leverage, fit_leverage
 from bacon_gcd.classes.neighbors import exact_neighbors
 from bacon_gcd.classes.reliability import matching_temperature
 from bacon_gcd.classes.rules import RULES
@@ -45,6 +46,8 @@ class Sorter:
     temperature: float
     """Of the softmax of the evidence."""
     n_neighbors: int
+    fit_spread: float = 0.0
+    """Standard deviation of `fit` over the run's own images; 0: of a model that has no such."""
 
     def rows(self, features: Tensor) -> ClassSpace:
         """(n, D) unit features in the space of the classes."""
@@ -67,11 +70,40 @@ class Sorter:
 
     def outlier_score(self, features: Tensor) -> FloatArray:
         """(n,) 0 to 1, see `outlier_score`."""
-        return outlier_score(self.own_evidence(features), self.temperature)
+        return self._outlier_score(fit(self.own_evidence(features)), features)
+
+    def own_outlier_score(self, fits: Tensor, features: Tensor, chosen: Tensor) -> FloatArray:
+        """(N,) of the run's own images, each as if it were new.
+
+        Args:
+            fits: (N,) of each image without itself.
+            features: (N, D) unit rows.
+            chosen: the rows that are kept.
+        """
+        found = self._outlier_score(fits, features)
+        found[chosen.numpy()] = self._outlier_score(fits[chosen], features[chosen], own=True)
+        return found
+
+    def _outlier_score(self, fits: Tensor, features: Tensor, *, own: bool = False) -> FloatArray:
+        return outlier_score(fits - self.unlike(features, own=own), self.temperature)
+
+    def unlike(self, features: Tensor, *, own: bool = False) -> Tensor:
+        """(n,) log-odds of a class nobody has seen, by how unlike the run each image is. Ours.
+
+        own: they are kept images of the run, and each is judged as if it were new.
+        """
+        if not self.fit_spread:
+            return torch.zeros(len(features))
+        unusual = self._leverage.unusual(self.projection.centered(features), own=own)
+        return RULES.leverage_weight * self.fit_spread * unusual
 
     @cached_property
     def _kept_features(self) -> Tensor:
         return self.kept.float()
+
+    @cached_property
+    def _leverage(self) -> Leverage:
+        return fit_leverage(self.projection.centered(self._kept_features))
 
     @cached_property
     def _kept_directions(self) -> Tensor:
@@ -111,7 +143,11 @@ class Sorter:
 
     def facts(self) -> dict[str, float]:
         """Its numbers."""
-        return {"temperature": self.temperature, "n_neighbors": self.n_neighbors}
+        return {
+            "temperature": self.temperature,
+            "n_neighbors": self.n_neighbors,
+            "fit_spread": self.fit_spread,
+        }
 
     @classmethod
     def from_stored(
@@ -127,6 +163,7 @@ class Sorter:
             tensors["kept"],
             facts["temperature"],
             int(facts["n_neighbors"]),
+            float(facts.get("fit_spread", 0.0)),
         )
 
 
@@ -171,10 +208,20 @@ def fit_sorter(
         sure = float((evidence.argmax(dim=1).numpy() == class_ids).mean())
     free = torch.from_numpy(labels < 0 if (labels < 0).any() else labels >= 0)
     temperature = matching_temperature(evidence[free], sure)
-    kept = features[torch.from_numpy(sample(len(features), MOST_KEPT, seed))].half()
+    chosen = torch.from_numpy(sample(len(features), MOST_KEPT, seed))
+    fits = fit(own)
     assert space.projection is not None
-    sorter = Sorter(space.projection, space.between, counts, sums, kept, temperature, n_neighbors)
-    return Fitted(sorter, evidence, outlier_score(own, temperature))
+    sorter = Sorter(
+        space.projection,
+        space.between,
+        counts,
+        sums,
+        features[chosen].half(),
+        temperature,
+        n_neighbors,
+        float(fits.std(correction=0)),
+    )
+    return Fitted(sorter, evidence, sorter.own_outlier_score(fits, features, chosen))
 
 
 def refuse_unfit(tensors: Mapping[str, Tensor], n_classes: int) -> None:
@@ -252,14 +299,18 @@ def own_without(
     return (outside - inside) / 2
 
 
-def outlier_score(evidence: Tensor, temperature: float) -> FloatArray:
-    """(n,) probability of a class nobody has seen; all classes together are as likely beforehand.
+def fit(evidence: Tensor) -> Tensor:
+    """(n,) log-odds of one of the classes against one nobody has seen, as likely beforehand.
 
     evidence: (n, C) of each image alone.
     """
     n_classes = (evidence > -torch.inf).sum(dim=1)
-    fit = evidence.logsumexp(dim=1) - n_classes.log()
-    return np.asarray((-fit / temperature).sigmoid().double().numpy())
+    return evidence.logsumexp(dim=1) - n_classes.log()
+
+
+def outlier_score(fits: Tensor, temperature: float) -> FloatArray:
+    """(n,) probability of a class nobody has seen, of (n,) log-odds against it."""
+    return np.asarray((-fits / temperature).sigmoid().double().numpy())
 
 
 def softmax(evidence: Tensor, temperature: float) -> npt.NDArray[np.float32]:

@@ -37,7 +37,11 @@ class Projection:
 
     def __call__(self, features: Tensor) -> Tensor:
         """(n, d) rows of (n, D) unit features."""
-        return (unit(features - self.mean) - self.shift) @ self.axes
+        return (self.centered(features) - self.shift) @ self.axes
+
+    def centered(self, features: Tensor) -> Tensor:
+        """(n, D) unit rows without the mean of the run."""
+        return unit(features - self.mean)
 
 
 @dataclass(frozen=True, eq=False)

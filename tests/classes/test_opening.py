@@ -42,6 +42,17 @@ def test_images_of_an_unseen_class_open_it_and_those_of_a_found_one_do_not():
     assert [group.tolist() for group in groups] == [[0, 1, 2, 3]]
 
 
+def test_images_that_are_unlike_the_run_open_a_class_that_the_evidence_alone_would_not(monkeypatch):
+    sorter, centers, rng = planted_sorter()
+    new = unit_rows(centers[0], 4, rng)
+    assert opened_classes(sorter, new, list("abcd"), seed=0) == []
+    most = float(joint_evidence(sorter.rows(new), np.arange(4), sorter.counts, sorter.sums).max())
+    for share, n_opened in ((0.9, 0), (1.1, 1)):
+        unlike = torch.full((4,), share * most / 4)
+        monkeypatch.setattr(Sorter, "unlike", lambda self, rows, unlike=unlike: unlike)
+        assert len(opened_classes(sorter, new, list("abcd"), seed=0)) == n_opened
+
+
 def test_two_images_or_copies_of_one_open_nothing():
     sorter, centers, rng = planted_sorter()
     two = unit_rows(centers[5], 2, rng)

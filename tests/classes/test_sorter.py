@@ -1,15 +1,19 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from bacon_gcd.classes import sorter as sorters
+from bacon_gcd.classes.leverage import fit_leverage
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.reliability import matching_temperature
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.sorter import (
     OUTLIER,
     Sorter,
+    fit,
     fit_sorter,
     leveled,
     neighbor_means,
@@ -18,7 +22,7 @@ from bacon_gcd.classes.sorter import (
     softmax,
     without_itself,
 )
-from bacon_gcd.classes.space import ClassSpace, Projection
+from bacon_gcd.classes.space import ClassSpace, Projection, sample
 from bacon_gcd.cluster import unit
 from tests.reference.evidence import evidence
 
@@ -123,8 +127,8 @@ def test_an_image_is_an_outlier_where_an_unseen_class_is_likelier_than_all_other
     rows = torch.tensor([[0.0, 0.0], [3.0, 3.0], [-3.0, -3.0], [3.0, -50.0]])
     odds = [1.0, np.exp(3), np.exp(-3), (np.exp(3) + np.exp(-50)) / 2]
     expected = [1 / (1 + each) for each in odds]
-    assert outlier_score(rows, 1.0).tolist() == pytest.approx(expected, abs=1e-6)
-    assert ((outlier_score(rows, 9.0) >= OUTLIER) == (np.array(odds) <= 1)).all()
+    assert outlier_score(fit(rows), 1.0).tolist() == pytest.approx(expected, abs=1e-6)
+    assert ((outlier_score(fit(rows), 9.0) >= OUTLIER) == (np.array(odds) <= 1)).all()
 
 
 def test_all_directions_are_as_likely_for_a_class_nobody_has_seen():
@@ -141,10 +145,54 @@ def test_a_stored_sorter_gives_the_same_answers():
     np.testing.assert_array_equal(again.outlier_score(new), sorter.outlier_score(new))
 
 
+def test_a_sorter_stored_without_a_spread_asks_the_evidence_alone():
+    sorter, centers, rng = planted_sorter()
+    facts = {name: value for name, value in sorter.facts().items() if name != "fit_spread"}
+    older = Sorter.from_stored(sorter.tensors(), facts, n_classes=5)
+    new = unit_rows(centers[0], 4, rng)
+    expected = outlier_score(fit(older.own_evidence(new)), older.temperature)
+    np.testing.assert_array_equal(older.outlier_score(new), expected)
+
+
+def test_what_is_unlike_the_run_outside_of_the_class_space_is_an_outlier():
+    rng = np.random.default_rng(3)
+    inside = np.concatenate([rng.normal(size=(300, 4)), np.zeros((300, 3))], axis=1)
+    features = unit(torch.from_numpy(inside + 0.02 * rng.normal(size=(300, 7))).float())
+    ids = (inside[:, 0] > 0).astype(np.int64)
+    found = fit_sorter(
+        features, ids, np.where(np.arange(300) < 9, ids, -1), nearest(features), n_classes=2, seed=0
+    )
+    like, unlike = features[:20], unit(features[:20] + torch.eye(7)[6])
+    before = [found.sorter.outlier_score(rows).mean() for rows in (like, unlike)]
+    alone = replace(found.sorter, fit_spread=0.0)
+    after = [alone.outlier_score(rows).mean() for rows in (like, unlike)]
+    assert before[1] - before[0] > after[1] - after[0]
+
+
+def test_images_of_the_run_that_are_kept_are_judged_without_themselves(monkeypatch):
+    monkeypatch.setattr(sorters, "MOST_KEPT", 100)
+    features, ids, _, _ = planted_run()
+    labels = np.full(len(ids), -1)
+    found = fit_sorter(features, ids, labels, nearest(features), n_classes=5, sure=0.5, seed=0)
+    sorter, space = found.sorter, found.sorter.rows(features)
+    weights = torch.full((len(ids),), RULES.unlabeled_weight)
+    alone = fit(without_itself(space, ids, weights, *space.sums(ids, 5, weights)))
+    rows = sorter.projection.centered(features)
+    fitted = fit_leverage(sorter.projection.centered(sorter.kept.float()))
+    kept = np.isin(np.arange(len(ids)), sample(len(ids), 100, 0))
+    unusual = torch.where(
+        torch.from_numpy(kept), fitted.unusual(rows, own=True), fitted.unusual(rows)
+    )
+    expected = alone - RULES.leverage_weight * sorter.fit_spread * unusual
+    np.testing.assert_allclose(
+        found.outlier_score, outlier_score(expected, sorter.temperature), rtol=1e-3
+    )
+
+
 def test_the_temperature_divides_what_speaks_for_a_class():
     evidence = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
     odds = np.array([(np.exp(2.0) + 1) / 2, 1.0])
-    np.testing.assert_allclose(outlier_score(evidence, 4.0), 1 / (1 + odds**0.25), rtol=1e-6)
+    np.testing.assert_allclose(outlier_score(fit(evidence), 4.0), 1 / (1 + odds**0.25), rtol=1e-6)
     e = np.exp(0.5)
     np.testing.assert_allclose(softmax(evidence, 4.0), [[e / (e + 1), 1 / (e + 1)], [0.5, 0.5]])
 
@@ -152,7 +200,7 @@ def test_the_temperature_divides_what_speaks_for_a_class():
 def test_a_class_without_members_does_not_make_a_place_less_likely():
     with_empty = torch.tensor([[1.0, -torch.inf]])
     expected = 1 / (1 + np.exp(1.0))
-    assert outlier_score(with_empty, 1.0).tolist() == pytest.approx([expected])
+    assert outlier_score(fit(with_empty), 1.0).tolist() == pytest.approx([expected])
 
 
 def sorter_of(counts, sums):

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+import torch
+
+from bacon_gcd.classes import leverage
+from bacon_gcd.classes.leverage import fit_leverage, log_leverages
+from tests.reference.leverage import gaussian_process_variance, leverages_without_themselves
+
+
+def planted(n_rows=30, dim=6):
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(rng.normal(size=(n_rows, dim)) * np.linspace(0.2, 2, dim)).float()
+
+
+def test_leverage_is_the_variance_of_a_gaussian_process():
+    rows, new = planted(), planted(5)[:, [5, 4, 3, 2, 1, 0]]
+    fitted = fit_leverage(rows)
+    away = rows - rows.mean(dim=0)
+    penalty = float(away.square().sum(dim=0).mean())
+    found = log_leverages(new - fitted.mean, fitted.inverse, own=False).exp().numpy()
+    expected = gaussian_process_variance(away.numpy(), (new - fitted.mean).numpy(), penalty)
+    np.testing.assert_allclose(found, expected / penalty, rtol=1e-4)
+
+
+def test_a_row_of_the_run_is_judged_as_if_it_were_new():
+    away = planted() - planted().mean(dim=0)
+    penalty = float(away.square().sum(dim=0).mean())
+    inverse = torch.linalg.inv(away.T @ away + penalty * torch.eye(6))
+    found = log_leverages(away, inverse, own=True).exp().numpy()
+    np.testing.assert_allclose(
+        found, leverages_without_themselves(away.numpy(), penalty), rtol=1e-4
+    )
+
+
+def test_rows_of_the_run_are_usual_and_a_new_direction_is_not():
+    rows = torch.cat([planted(200, 5), torch.zeros(200, 1)], dim=1)
+    fitted = fit_leverage(rows)
+    own = fitted.unusual(rows, own=True)
+    assert float(own.mean()) == pytest.approx(0, abs=1e-4)
+    assert float(own.std(correction=0)) == pytest.approx(1, abs=1e-3)
+    assert float(fitted.unusual(4 * torch.eye(6)[5:])) > 2
+
+
+def test_leverages_are_computed_some_rows_at_a_time(monkeypatch):
+    rows = planted()
+    whole = fit_leverage(rows).unusual(rows)
+    monkeypatch.setattr(leverage, "CHUNK", 7)
+    torch.testing.assert_close(fit_leverage(rows).unusual(rows), whole)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 9])
+def test_rows_that_are_all_alike_are_usual(n_rows):
+    rows = torch.ones(n_rows, 4)
+    found = fit_leverage(rows).unusual(rows, own=True)
+    assert found.tolist() == pytest.approx([0.0] * n_rows, abs=0.01)
