@@ -30,7 +30,16 @@ ELSEWHERE = {
     ),
     *("duplicate_bits", "duplicate_gap", "opening_images", "spread_of_count"),
     *("new_ease", "agreement_slope", "agreement_start", "whole_folds", "clear"),
-    "lone_evidence_weight",
+    *(
+        "halves",
+        "halved_dims",
+        "halved_images",
+        "told",
+        "told_without_hidden",
+        "told_images",
+        "confidence_slope",
+    ),
+    *("evidence_share", "lone_evidence_weight"),
 }
 SHARES = {"isotropic", "hidden_classes", "hidden_labels", "lone_quantile", "mixed", "edge"}
 

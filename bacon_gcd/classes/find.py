@@ -7,20 +7,22 @@
    fragments of known classes are none (`fragments`).
 4. All images are sorted anew by the classes they made (`membership`), then by ridge regression
    (`ridge`).
-5. The same with a third of the known classes hidden (`checks`) says how sure an answer is
-   (`reliability`).
+5. The same with a third of the known classes hidden (`checks`) and on halves of the features
+   (`halves`) says how sure an answer is (`reliability`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bacon_gcd.classes.calibration import calibrated, matching_temperature, with_known_evidence
 from bacon_gcd.classes.checks import checked
 from bacon_gcd.classes.count import (
     ClassNumber,
@@ -32,21 +34,25 @@ from bacon_gcd.classes.count import (
     number_of,
 )
 from bacon_gcd.classes.fragments import without_fragments, without_lone_classes
+from bacon_gcd.classes.halves import agreement_of_halves
 from bacon_gcd.classes.membership import View, class_means, judged, nearest_known, sort, view_of
 from bacon_gcd.classes.novelty import fold_scores, learned_threshold
+from bacon_gcd.classes.question import Question
 from bacon_gcd.classes.reliability import (
     Checked,
     Expected,
+    Signs,
+    agreement_of_neighbors,
     expected,
-    matching_temperature,
     regression_serves,
     usual_accuracy,
 )
 from bacon_gcd.classes.rules import RULES, Rules
-from bacon_gcd.classes.space import reduced
+from bacon_gcd.classes.space import Reduced, reduced
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +72,21 @@ class Classes:
     """What hidden classes say of the answer; None: too little could be hidden."""
 
 
+@dataclass(frozen=True, eq=False)
+class First:
+    """The answer by the evidence, before any image is judged by a regression."""
+
+    rows: Reduced
+    view: View
+    line: float
+    """The evidence of a known class from which on an image is known."""
+    score: FloatArray
+    """(N,) this evidence."""
+    number: ClassNumber
+    scores: Tensor
+    """(N, C)"""
+
+
 def find_classes(
     features: Tensor,
     labels: IntArray,
@@ -82,29 +103,62 @@ def find_classes(
         allowed: smallest and largest number of classes; as many as there seem to be unless given.
         groups: (N,) images of one group (a photo series) are hidden together.
     """
-    rows = reduced(features, labels, seed=seed, rules=rules)
+    question = Question(features, labels, seed, allowed, groups, rules)
+    first = by_evidence(question)
+    n_new = first.number.estimate - question.n_known
+    checks = checked(first.view, first.rows, labels, groups, first.line, n_new=n_new)
+    judge = regression_serves([(evidence.right, judged.right) for evidence, judged in checks])
+    number, scores = finished(question, first, judge=judge)
+    class_ids = best_of(labels, scores)
+    halves = agreement_of_halves(question, class_ids, partial(answered, judge=judge))
+    used = [pair[int(judge)] for pair in checks]
+    measured, probabilities = _how_sure(question, first, class_ids, scores, used, halves)
+    return _answer(features, labels, class_ids, probabilities, number, measured, rules)
+
+
+def answered(question: Question, *, judge: bool) -> IntArray:
+    """(N,) classes, without asking how sure they are."""
+    _, scores = finished(question, by_evidence(question), judge=judge)
+    return best_of(question.labels, scores)
+
+
+def best_of(labels: IntArray, scores: Tensor) -> IntArray:
+    """(N,) the class of the greatest of the (N, C) scores; labeled images keep theirs."""
+    return np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
+
+
+def by_evidence(question: Question) -> First:
+    """Steps 1 to 3, and every image in the class that has the greatest evidence."""
+    labels, seed, rules = question.labels, question.seed, question.rules
+    rows = reduced(question.features, labels, seed=seed, rules=rules)
     view = view_of(rows, labels, seed=seed)
-    n_known, n_neighbors = int(labels.max(initial=-1)) + 1, view.neighbors.shape[1]
     guess, score = nearest_known(view, labels)
-    known, new = fold_scores(rows, labels, n_neighbors=n_neighbors, seed=seed, groups=groups)
+    n_neighbors = view.neighbors.shape[1]
+    known, new = fold_scores(
+        rows, labels, n_neighbors=n_neighbors, seed=seed, groups=question.groups
+    )
     line = learned_threshold(rows, labels, view.neighbors, (known, new), seed=seed)
     view = replace(view, grouped_by=linkage_for(labels, guess, score >= line, rules))
-    number = count_classes(view, labels, guess, score < line, allowed=allowed)
+    number = count_classes(view, labels, guess, score < line, allowed=question.allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
         number, score = without_fragments(view, labels, score, line, known, new, number)
-    n_new = number.estimate - n_known
-    scores = sort(view, labels, guess, score, line, n_new=n_new)
-    checks = checked(view, rows, labels, groups, line, n_new=n_new)
-    if regression_serves([(by.right, by_regression.right) for by, by_regression in checks]):
-        scores, checks = judged(view, labels, scores, n_new=n_new), [pair[::-1] for pair in checks]
+    scores = sort(view, labels, guess, score, line, n_new=number.estimate - question.n_known)
+    return First(rows, view, line, score, number, scores)
+
+
+def finished(question: Question, first: First, *, judge: bool) -> tuple[ClassNumber, Tensor]:
+    """The number of classes and (N, C) scores at the end.
+
+    judge: every image is judged by a regression on the others.
+    """
+    labels, number, scores = question.labels, first.number, first.scores
+    if judge:
+        n_new = number.estimate - question.n_known
+        scores = judged(first.view, labels, scores, n_new=n_new)
     if number.beside:
-        least = max(n_known, 1, allowed[0] if allowed else 0)
-        number, scores = without_lone_classes(number, scores, labels, least=least, rules=rules)
-    class_ids = np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
-    measured, probabilities = _how_sure(
-        view, labels, class_ids, scores, [used for used, _ in checks]
-    )
-    return _answer(features, labels, class_ids, probabilities, number, measured, rules)
+        least = max(question.n_known, 1, question.allowed[0] if question.allowed else 0)
+        return without_lone_classes(number, scores, labels, least=least, rules=question.rules)
+    return number, scores
 
 
 def linkage_for(
@@ -148,21 +202,29 @@ def count_classes(
 
 
 def _how_sure(
-    view: View, labels: IntArray, class_ids: IntArray, scores: Tensor, checks: Sequence[Checked]
+    question: Question,
+    first: First,
+    class_ids: IntArray,
+    scores: Tensor,
+    checks: Sequence[Checked],
+    halves: float | None,
 ) -> tuple[Expected | None, Tensor]:
     """What hidden images say of the answer, and (N, C) probabilities that are as sure as that.
 
-    Where too little could be hidden, they are as sure as answers with such neighbors usually are.
+    Where too little could be hidden, they are as sure as such answers usually are.
+
+    halves: how often halves of the features answer the same.
     """
-    n_known, unlabeled = int(labels.max(initial=-1)) + 1, labels < 0
+    n_known, unlabeled, rules = question.n_known, question.unlabeled, question.rules
     share = float((class_ids[unlabeled] < n_known).mean()) if unlabeled.any() else 1.0
-    measured = expected(checks, known_share=share, rules=view.rules)
-    if measured:
-        sure = measured.accuracy
-    else:
-        sure = usual_accuracy(class_ids, view.neighbors, unlabeled, view.rules)
-    temperature = matching_temperature(scores[torch.from_numpy(unlabeled)], sure)
-    return measured, (scores / temperature).softmax(dim=1)
+    near = agreement_of_neighbors(class_ids, first.view.neighbors, unlabeled)
+    signs = Signs(halves, near)
+    measured = expected(checks, known_share=share, signs=signs, rules=rules)
+    sure = measured.accuracy if measured else usual_accuracy(signs, rules)
+    free = torch.from_numpy(unlabeled)
+    scores = with_known_evidence(scores, first.score - first.line, unlabeled, n_known, rules)
+    softmax = (scores / matching_temperature(scores[free], sure)).softmax(dim=1)
+    return measured, calibrated(softmax, free, sure, rules)
 
 
 def _answer(

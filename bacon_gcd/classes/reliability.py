@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 from scipy.stats import binomtest
-from torch import Tensor
 
+from bacon_gcd.classes.calibration import log_odds, matching_shift
 from bacon_gcd.classes.rules import RULES, Rules
 
 IntArray = npt.NDArray[np.int64]
@@ -18,9 +19,7 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
 CENTROID_TEMPERATURE = 0.1  # ours: the classifier's temperature, so that confidences compare
-TEMPERATURES = np.geomspace(0.005, 10_000, 300)
 MIN_CHECKED = 5  # images of each kind
-MOST_COMPARED = 2000  # images from which a temperature is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +34,31 @@ class Checked:
     """(n,) images that were put into a known class."""
     hidden: IntArray
     """The classes that were hidden."""
+
+
+@dataclass(frozen=True)
+class Signs:
+    """How often answers agree, 0 to 1, which tells how many are right; None: not asked."""
+
+    halves: float | None = None
+    """Unlabeled images that half of the features puts into the same class; `classes.halves`."""
+    neighbors: float | None = None
+    """Neighbors of unlabeled images that are in the same class."""
+
+    def accuracy(self, hidden: float, rules: Rules) -> float | None:
+        """Unlabeled images that are right, where hidden ones say this; None: they say it alone."""
+        if self.halves is None or self.neighbors is None:
+            return None
+        return told_share(rules.told, hidden, self.halves, self.neighbors)
+
+
+NO_SIGNS = Signs()
+
+
+def told_share(weights: Sequence[float], *shares: float) -> float:
+    """The weighted sum of shares, and the last weight; never quite 0 or 1."""
+    total = sum(w * each for w, each in zip(weights, shares, strict=False)) + weights[-1]
+    return min(max(total, 0.05), 0.98)
 
 
 @dataclass(frozen=True)
@@ -57,16 +81,23 @@ class Expected:
     """Right ones among images that are put into known classes."""
     precision_new: float | None
     """Right ones among images that are put into new classes."""
+    halves: float | None = None
+    """Unlabeled images that half of the features puts into the same class; None: not asked."""
 
 
 def expected(
-    checks: Sequence[Checked], *, known_share: float, rules: Rules = RULES
+    checks: Sequence[Checked],
+    *,
+    known_share: float,
+    signs: Signs = NO_SIGNS,
+    rules: Rules = RULES,
 ) -> Expected | None:
     """Pool the checks; None when too few images could be hidden.
 
     Hidden classes are found more easily than classes that nobody has seen, because their number is
     known; hidden images of known classes less easily than unlabeled ones, because there are fewer
-    labels. `rules` says by how much.
+    labels. `rules` says by how much. Where halves of the features were asked, they say more of it,
+    and all shares are moved by the same log-odds to the accuracy that this gives.
 
     known_share: of the unlabeled images, so that known and new ones weigh as they are mixed.
     """
@@ -85,7 +116,7 @@ def expected(
     known = 1 - rules.still_missed * float(1 - right[is_known].mean())
     new = rules.new_ease * float(right[~is_known].mean())
     n_images, accuracy = len(np.unique(rows)), share * known + (1 - share) * new
-    return Expected(
+    measured = Expected(
         n_images=n_images,
         n_classes=len(np.unique(np.concatenate([each.hidden for each in checks]))),
         accuracy=accuracy,
@@ -94,6 +125,30 @@ def expected(
         new=new,
         precision=weighted_share(found, weights, called),
         precision_new=weighted_share(found, weights, ~called),
+    )
+    told = signs.accuracy(accuracy, rules)
+    if told is None:
+        return measured
+    return replace(moved(measured, told, share, rules), halves=signs.halves)
+
+
+def moved(measured: Expected, accuracy: float, known_share: float, rules: Rules) -> Expected:
+    """The same with this accuracy, and the other shares moved by the log-odds that it takes."""
+    sides = log_odds(np.array([measured.known, measured.new]))
+    by = matching_shift(sides, accuracy, np.array([known_share, 1 - known_share]))
+
+    def share(value: float | None) -> float | None:
+        return None if value is None else float(expit(log_odds(np.array(value)) + by))
+
+    known, new = expit(sides + by)
+    return replace(
+        measured,
+        accuracy=accuracy,
+        interval=share_interval(accuracy, round(rules.told_images)),
+        known=float(known),
+        new=float(new),
+        precision=share(measured.precision),
+        precision_new=share(measured.precision_new),
     )
 
 
@@ -109,20 +164,26 @@ def regression_serves(checks: Sequence[tuple[BoolArray, BoolArray]]) -> bool:
     return lost - gained <= 2 * math.sqrt(lost + gained)
 
 
-def usual_accuracy(
-    class_ids: IntArray, neighbors: IntArray, unlabeled: BoolArray, rules: Rules = RULES
-) -> float:
-    """Unlabeled images that are right where neighbors are in one class this often. Ours.
-
-    Used where nothing can be hidden to measure it.
-
-    neighbors: (N, k) similar images of each.
-    """
+def agreement_of_neighbors(
+    class_ids: IntArray, neighbors: IntArray, unlabeled: BoolArray
+) -> float | None:
+    """Share of the (N, k) neighbors of unlabeled images that are in the same class."""
     rows = np.flatnonzero(unlabeled)
     if not len(rows):
+        return None
+    return float((class_ids[neighbors[rows]] == class_ids[rows, None]).mean())
+
+
+def usual_accuracy(signs: Signs, rules: Rules = RULES) -> float:
+    """Unlabeled images that are right where answers agree this often. Ours.
+
+    Used where nothing can be hidden to measure it.
+    """
+    if signs.neighbors is None:
         return 1.0
-    agreement = float((class_ids[neighbors[rows]] == class_ids[rows, None]).mean())
-    return max(rules.agreement_slope * (agreement - rules.agreement_start), 0.1)
+    if signs.halves is None:
+        return max(rules.agreement_slope * (signs.neighbors - rules.agreement_start), 0.1)
+    return told_share(rules.told_without_hidden, signs.halves, signs.neighbors)
 
 
 def independent_images(n_images: int, rules: Rules = RULES) -> int:
@@ -143,16 +204,3 @@ def share_interval(share: float, n_images: int) -> tuple[float, float]:
     """95 % interval of a share seen in so many images."""
     found = binomtest(round(share * n_images), n_images).proportion_ci(0.95, method="wilson")
     return float(found.low), float(found.high)
-
-
-def matching_temperature(scores: Tensor, sure: float) -> float:
-    """The temperature at which the softmax of (n, C) scores is as sure as this on average."""
-    if not len(scores) or scores.shape[1] < 2:
-        return 1.0
-    some = scores[:: max(len(scores) // MOST_COMPARED, 1)]
-    low, high = 0, len(TEMPERATURES) - 1
-    while low < high:  # the hotter, the less sure
-        middle = (low + high) // 2
-        top = float((some / TEMPERATURES[middle]).softmax(dim=1).amax(dim=1).mean())
-        low, high = (middle + 1, high) if top > sure else (low, middle)
-    return float(TEMPERATURES[low])

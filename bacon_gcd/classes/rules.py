@@ -83,6 +83,23 @@ class Rules:
     agreement_start: float = 0.42
     """Where no class can be hidden to measure the accuracy: how it grows with the share of an
     image's neighbors that are in its class, and the share at which it would be zero."""
+    halves: int = 2
+    """Halves of the features that are asked the same, to see how often answers agree."""
+    halved_dims: int = 256
+    """Dimensions of the features from which on halves of them are asked the same."""
+    halved_images: int = 2_000
+    """Images of which they are asked; a sample of more."""
+    told: tuple[float, ...] = (0.09, 0.84, 0.22, -0.20)
+    """What hidden images, agreement of halves and of neighbors weigh in the expected accuracy."""
+    told_without_hidden: tuple[float, ...] = (0.50, 0.75, -0.43)
+    """The same where no class can be hidden."""
+    told_images: float = 60.0
+    """Independent images that an accuracy told by all of them is worth, in its interval."""
+    confidence_slope: float = 0.6
+    """Log-odds of a confidence, over those of a softmax whose mean is right."""
+    evidence_share: float = 0.5
+    """Standard deviations of the regression that one of the evidence of known classes counts, when
+    the probability of a known class is told."""
     spread_of_count: float = 0.8
     """Half the width of the interval of the number of new classes, on a log scale."""
     mixed: float = 0.5

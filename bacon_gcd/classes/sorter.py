@@ -17,9 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.leverage import Leverage, fit_leverage
 from bacon_gcd.classes.neighbors import exact_neighbors
-from bacon_gcd.classes.reliability import matching_temperature
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import ClassSpace, Projection, fit_space, sample
 

@@ -11,10 +11,15 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.classes.assign import Sorted, probability_known, sort_by
+from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.membership import class_means, keep_one
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import averaged, number_of_neighbors
-from bacon_gcd.classes.reliability import matching_temperature, usual_accuracy
+from bacon_gcd.classes.reliability import (
+    Signs,
+    agreement_of_neighbors,
+    usual_accuracy,
+)
 from bacon_gcd.classes.ridge import judge
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import centered, fit_space
@@ -63,7 +68,8 @@ def settle_under(
     free = torch.from_numpy(left.fixed < 0)
     cosines = without_barred(features @ centroids.T, left)[free]
     if sure is None:
-        sure = usual_accuracy(class_ids, neighbors, left.fixed < 0)
+        near = agreement_of_neighbors(class_ids, neighbors, left.fixed < 0)
+        sure = usual_accuracy(Signs(neighbors=near))
     scores = scores / matching_temperature(scores[free], sure)
     return Clusters(centroids, matching_temperature(cosines, sure), scores)
 

@@ -239,4 +239,5 @@ def expected_of(found: Measured | None) -> Expected | None:
         new_precision=None if found.precision_new is None else Share(found.precision_new),
         n_images=found.n_images,
         n_classes=found.n_classes,
+        halves=found.halves,
     )

@@ -42,7 +42,7 @@ SOURCES = ("clusters", "classes")
 Features = Callable[[Tensor], Tensor]
 """Tokens to features: a tail."""
 # An estimate needs no measure of its own reliability, which costs more than the estimate.
-QUICK_RULES = replace(RULES, whole_folds=0)
+QUICK_RULES = replace(RULES, whole_folds=0, halves=0)
 
 
 @dataclass(frozen=True)

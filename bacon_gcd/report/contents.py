@@ -110,6 +110,8 @@ class Expected:
     """Labeled images it was measured on."""
     n_classes: int = 0
     """Known classes that were hidden as if new."""
+    halves: float | None = None
+    """Images that half of the features puts into the same class; None: not asked."""
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,16 @@ def how_measured(found: Expected | None) -> str:
         "1 known class was" if found.n_classes == 1 else f"{found.n_classes} known classes were"
     )
     images = f" ({found.n_images:,} labeled images were scored)" if found.n_images else ""
+    again = (
+        ""
+        if found.halves is None
+        else " Then everything was sorted by each half of the image features alone: "
+        f"{share(found.halves)} of the images came into the same class, which counts in the "
+        "estimate, too."
+    )
     return (
         f"To estimate this, {classes} treated as new: their labels were hidden, everything was "
-        f"sorted again, and the result was compared with the labels{images}."
+        f"sorted again, and the result was compared with the labels{images}.{again}"
     )
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from bacon_gcd.classes import find
+from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.count import ClassNumber, crowded
 from bacon_gcd.classes.find import count_classes, find_classes, linkage_for
 from bacon_gcd.classes.membership import class_means
-from bacon_gcd.classes.reliability import matching_temperature
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.cluster import unit
 from tests.classes.planted_features import agreement, planted, small_view, some_labels

@@ -3,15 +3,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
+from scipy.special import logit
 
 from bacon_gcd import losses
 from bacon_gcd.classes.reliability import (
     CENTROID_TEMPERATURE,
     Checked,
+    Signs,
+    agreement_of_neighbors,
     expected,
     independent_images,
-    matching_temperature,
     regression_serves,
     share_interval,
     usual_accuracy,
@@ -24,14 +25,47 @@ def test_neighbors_in_the_same_class_make_an_answer_surer():
     apart = np.array([[1, 2], [0, 2], [0, 1], [4, 5], [3, 5], [3, 4]])
     mixed = np.array([[1, 3], [0, 4], [0, 5], [4, 0], [3, 1], [3, 2]])
     everyone = np.ones(6, dtype=bool)
-    assert usual_accuracy(classes, apart, everyone) == pytest.approx(1.2 * (1 - 0.42))
-    assert usual_accuracy(classes, mixed, everyone) == pytest.approx(max(1.2 * (0.5 - 0.42), 0.1))
+    assert agreement_of_neighbors(classes, apart, everyone) == 1.0
+    assert agreement_of_neighbors(classes, mixed, everyone) == 0.5
+    assert usual_accuracy(Signs(neighbors=1.0)) == pytest.approx(1.2 * (1 - 0.42))
+    assert usual_accuracy(Signs(neighbors=0.5)) == 0.1
 
 
 def test_only_unlabeled_images_are_asked():
     classes, neighbors = np.array([0, 0, 1]), np.array([[1], [0], [0]])
-    assert usual_accuracy(classes, neighbors, np.array([False, False, True])) == 0.1
-    assert usual_accuracy(classes, neighbors, np.zeros(3, dtype=bool)) == 1.0
+    assert agreement_of_neighbors(classes, neighbors, np.array([False, False, True])) == 0.0
+    assert agreement_of_neighbors(classes, neighbors, np.zeros(3, dtype=bool)) is None
+    assert usual_accuracy(Signs()) == 1.0
+
+
+def test_without_hidden_images_halves_and_neighbors_tell_the_accuracy():
+    rules = Rules(told_without_hidden=(0.5, 0.25, -0.1))
+    assert usual_accuracy(Signs(0.8, 0.6), rules) == pytest.approx(0.5 * 0.8 + 0.25 * 0.6 - 0.1)
+    assert usual_accuracy(Signs(0.0, 0.0), rules) == 0.05
+    assert usual_accuracy(Signs(3.0, 3.0), rules) == 0.98
+
+
+def test_halves_and_neighbors_move_what_hidden_images_say():
+    rules = replace(RULES, told=(0.2, 0.4, 0.3, 0.01), told_images=40.0)
+    alone = expected([CHECK], known_share=0.8, rules=rules)
+    found = expected([CHECK], known_share=0.8, signs=Signs(0.7, 0.9), rules=rules)
+    assert found.accuracy == pytest.approx(0.2 * alone.accuracy + 0.4 * 0.7 + 0.3 * 0.9 + 0.01)
+    assert found.interval == share_interval(found.accuracy, 40)
+    assert (found.halves, alone.halves) == (0.7, None)
+    assert 0.8 * found.known + 0.2 * found.new == pytest.approx(found.accuracy)
+    moves = [
+        logit(getattr(found, name)) - logit(getattr(alone, name))
+        for name in ("known", "new", "precision", "precision_new")
+    ]
+    assert moves == pytest.approx([moves[0]] * 4)
+    assert expected([CHECK], known_share=0.8, signs=Signs(neighbors=0.9), rules=rules) == alone
+
+
+def test_a_share_that_nobody_measured_is_not_moved():
+    check = checked([1] * 10, [1] * 5 + [0] * 5, [1] * 10)  # nothing was called new
+    found = expected([check], known_share=0.5, signs=Signs(0.5, 0.5))
+    assert found.precision_new is None
+    assert 0 < found.precision < 1
 
 
 def checked(right, is_known, called_known, hidden=(2,)):
@@ -95,19 +129,6 @@ def test_the_interval_is_that_of_wilson():
     assert share_interval(share, n) == pytest.approx((middle - half, middle + half), abs=1e-6)
 
 
-def test_the_temperature_makes_the_mean_confidence_what_was_asked():
-    scores = torch.randn(300, 2, generator=torch.Generator().manual_seed(0)) * 5
-    for sure in (0.6, 0.9):
-        temperature = matching_temperature(scores, sure)
-        top = (scores / temperature).softmax(dim=1).amax(dim=1).mean()
-        assert float(top) == pytest.approx(sure, abs=0.01)
-
-
-def test_there_is_no_temperature_of_no_images_or_of_one_class():
-    assert matching_temperature(torch.empty(0, 4), 0.5) == 1.0
-    assert matching_temperature(torch.randn(5, 1), 0.5) == 1.0
-
-
 def test_the_regression_is_left_out_where_hidden_images_clearly_speak_against_it():
     right, wrong = np.ones(5, dtype=bool), np.zeros(5, dtype=bool)
     assert regression_serves([])
@@ -119,34 +140,6 @@ def test_the_regression_is_left_out_where_hidden_images_clearly_speak_against_it
     # Images that both have right, or both wrong, say nothing.
     assert regression_serves([(right[:4], wrong[:4]), (wrong, wrong), (wrong, wrong)])
     assert not regression_serves([(right, wrong), (right, right), (right, right)])
-
-
-def by_trying_all(scores, sure):
-    """The first of 300 temperatures from 0.005 to 10,000 at which the softmax is not surer."""
-    for temperature in np.geomspace(0.005, 10_000, 300):
-        if float((scores / temperature).softmax(dim=1).amax(dim=1).mean()) <= sure:
-            break
-    return temperature
-
-
-@pytest.mark.parametrize("sure", [0.35, 0.5, 0.7, 0.97])
-@pytest.mark.parametrize("spread", [0.1, 40.0])
-def test_the_temperature_is_the_first_that_is_not_too_sure(sure, spread):
-    scores = spread * torch.randn(90, 3, generator=torch.Generator().manual_seed(1))
-    assert matching_temperature(scores, sure) == by_trying_all(scores, sure)
-
-
-def test_scores_that_are_never_or_always_surer_have_the_first_or_last_temperature():
-    equal, apart = torch.zeros(3, 2), torch.tensor([[0.0, 1e9]])
-    assert matching_temperature(equal, 0.5) == pytest.approx(0.005)  # as sure as that, not surer
-    assert matching_temperature(apart, 0.9) == pytest.approx(10_000)
-
-
-def test_a_temperature_is_read_from_every_second_of_4000_images():
-    scores = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
-    scores[1::2] = 0.0
-    assert matching_temperature(scores, 0.8) == by_trying_all(scores[::2], 0.8)
-    assert matching_temperature(scores[:3999], 0.8) == by_trying_all(scores[:3999], 0.8)
 
 
 def test_centroids_have_the_temperature_of_the_classifier():

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from bacon_gcd.classes import sorter as sorters
+from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.leverage import fit_leverage
 from bacon_gcd.classes.neighbors import nearest
-from bacon_gcd.classes.reliability import matching_temperature
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.sorter import (
     OUTLIER,

@@ -33,6 +33,9 @@ def test_the_expected_accuracy_is_told_for_all_images_with_its_interval():
     assert "about 82% were found again" in told[1]
     assert "about 74% belong there" in told[1]
     assert "4 known classes were treated as new" in quality.how_measured(EXPECTED)
+    assert "half" not in quality.how_measured(EXPECTED)
+    asked = replace(EXPECTED, halves=0.731)
+    assert "73% of the images came into the same class" in quality.how_measured(asked)
 
 
 def test_an_interval_of_one_number_is_not_told():
