@@ -35,9 +35,9 @@ cells, {draws}: labels per known class {labels}; share of known classes {shares}
 {ratios}. Slow alternatives were run on a random part of the cells.
 
 Rules were also tried on handwritten digits (scikit-learn's and MNIST's) and letters of fonts, which
-are not in the table. Two changes were kept because they also held on the sets that are only
-reported: the whitening, and the width of the interval of the expected accuracy. One was left out
-because it did not hold there: clusterings of all images where a class has one label.
+are not in the table. The whitening was kept because it also held on the sets that are only
+reported, and one change was left out because it did not hold there: clusterings of all images where
+a class has one label.
 Four choices were prompted by an earlier table of all sets, and made on the first four: `edge`, that
 average linkage is used for uneven classes only, the threshold where every class has one label, and
 that there are more new classes where most images are new.

@@ -1,7 +1,7 @@
 """How well the accuracy of an answer can be told, and the weights of what tells it.
 
 BACON_DATA=FOLDER python -m bench.telling   On random questions of the four sets that constants are
-chosen on: some of their classes, labels, mixtures. Prints `told` and `told_without_hidden` of
+chosen on: some of their classes, labels, mixtures. Prints `told_slope` and `told_start` of
 `classes/rules.py`, and the error on each set with the weights of the other three.
 
 Not one of `make bench`: it takes half an hour.
@@ -121,9 +121,11 @@ def main():
     hidden = [row for row in rows if row["hidden"] is not None]
     report("hidden images as they are", hidden, ["hidden"], np.array([1.0, 0.0]))
     report("hidden images", hidden, ["hidden"])
-    report("told", hidden, ["hidden", "halves", "neighbors"])
+    report("halves of the features", hidden, ["halves"])
+    report("all", hidden, ["hidden", "halves", "neighbors"])
     without = [row for row in rows if row["hidden"] is None]
-    report("told_without_hidden", without, ["halves", "neighbors"])
+    report("where nothing can be hidden: halves", without, ["halves"])
+    report("where nothing can be hidden: both", without, ["halves", "neighbors"])
 
 
 if __name__ == "__main__":
