@@ -21,7 +21,7 @@ from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.leverage import Leverage, fit_leverage
 from bacon_gcd.classes.neighbors import exact_neighbors
 from bacon_gcd.classes.rules import RULES
-from bacon_gcd.classes.space import ClassSpace, Projection, fit_space, sample
+from bacon_gcd.classes.space import ClassSpace, Projection, fit_space, sample, without_itself
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -264,39 +264,6 @@ def neighbor_means(values: Tensor, neighbors: IntArray) -> Tensor:
 def shared(own: Tensor, of_neighbors: Tensor) -> Tensor:
     """(n, C) evidence of an image and of its neighbors, which together count as much as it."""
     return (own + of_neighbors) / 2
-
-
-def without_itself(
-    space: ClassSpace, class_ids: IntArray, weights: Tensor, counts: Tensor, sums: Tensor
-) -> Tensor:
-    """(N, C) evidence of each row for each class, its own without it."""
-    evidence = space.evidence(counts, sums)
-    index = torch.from_numpy(class_ids)
-    for start in range(0, len(index), CHUNK):  # half a dozen arrays of the size of the rows
-        some = slice(start, start + CHUNK)
-        own = index[some]
-        left = own_without(space, weights[some], counts[own], sums[own], rows=space.rows[some])
-        evidence[some].scatter_(1, own[:, None], left[:, None])
-    return evidence
-
-
-def own_without(
-    space: ClassSpace, weights: Tensor, counts: Tensor, sums: Tensor, *, rows: Tensor
-) -> Tensor:
-    """(n,) evidence of rows for the class that each is in, without it.
-
-    Args:
-        weights: (n,) of the rows.
-        counts: (n,) members of their classes.
-        sums: (n, d) sums of those.
-        rows: (n, d)
-    """
-    b, x = space.between, rows
-    left = b / (1 + (counts - weights).clamp_min(0)[:, None] * b)
-    mean, variance = (sums - x * weights[:, None]) * left, 1 + left
-    inside = ((x - mean).square() / variance + variance.log()).sum(dim=1)
-    outside = (x.square() / (1 + b) + (1 + b).log()).sum(dim=1)
-    return (outside - inside) / 2
 
 
 def fit(evidence: Tensor) -> Tensor:

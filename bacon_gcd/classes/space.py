@@ -22,6 +22,7 @@ from bacon_gcd.cluster import assign, kmeans, unit
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+CHUNK = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,39 @@ class ClassSpace:
         inside = torch.addmm(inside, x.square(), (1 / variance).T, alpha=-0.5)
         outside = (x.square() / (1 + b) + (1 + b).log()).sum(dim=1) / 2
         return inside + outside[:, None]
+
+
+def without_itself(
+    space: ClassSpace, class_ids: IntArray, weights: Tensor, counts: Tensor, sums: Tensor
+) -> Tensor:
+    """(N, C) evidence of each row for each class, its own without it."""
+    evidence = space.evidence(counts, sums)
+    index = torch.from_numpy(class_ids)
+    for start in range(0, len(index), CHUNK):  # half a dozen arrays of the size of the rows
+        some = slice(start, start + CHUNK)
+        own = index[some]
+        left = own_without(space, weights[some], counts[own], sums[own], rows=space.rows[some])
+        evidence[some].scatter_(1, own[:, None], left[:, None])
+    return evidence
+
+
+def own_without(
+    space: ClassSpace, weights: Tensor, counts: Tensor, sums: Tensor, *, rows: Tensor
+) -> Tensor:
+    """(n,) evidence of rows for the class that each is in, without it.
+
+    Args:
+        weights: (n,) of the rows.
+        counts: (n,) members of their classes.
+        sums: (n, d) sums of those.
+        rows: (n, d)
+    """
+    b, x = space.between, rows
+    left = b / (1 + (counts - weights).clamp_min(0)[:, None] * b)
+    mean, variance = (sums - x * weights[:, None]) * left, 1 + left
+    inside = ((x - mean).square() / variance + variance.log()).sum(dim=1)
+    outside = (x.square() / (1 + b) + (1 + b).log()).sum(dim=1)
+    return (outside - inside) / 2
 
 
 def centered(features: Tensor) -> Tensor:

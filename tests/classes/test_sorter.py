@@ -20,11 +20,9 @@ from bacon_gcd.classes.sorter import (
     outlier_score,
     refuse_unfit,
     softmax,
-    without_itself,
 )
-from bacon_gcd.classes.space import ClassSpace, Projection, sample
+from bacon_gcd.classes.space import ClassSpace, Projection, sample, without_itself
 from bacon_gcd.cluster import unit
-from tests.reference.evidence import evidence
 
 
 def unit_rows(center, n_rows, rng, spread=0.12):
@@ -45,35 +43,6 @@ def planted_sorter(**more):
     labels = np.where((np.arange(len(ids)) % 24 < 6) & (ids < 3), ids, -1)
     found = fit_sorter(features, ids, labels, nearest(features), n_classes=5, seed=0, **more)
     return found.sorter, centers, rng
-
-
-def test_an_image_is_scored_without_itself_as_the_densities_say():
-    rng = np.random.default_rng(1)
-    rows, ids = rng.normal(size=(7, 3)), np.array([0, 0, 0, 1, 1, 1, 2])
-    space = ClassSpace(torch.from_numpy(rows).float(), torch.tensor([1.5, 0.7, 0.2]))
-    ones = torch.ones(7)
-    found = without_itself(space, ids, ones, *space.sums(ids, 3, ones)).numpy()
-    for row in range(7):
-        for c in range(3):
-            others = rows[(ids == c) & (np.arange(7) != row)]
-            expected = evidence(rows[row], others, np.array([1.5, 0.7, 0.2]))
-            assert found[row, c] == pytest.approx(expected, abs=1e-4)
-
-
-def test_evidence_without_itself_is_computed_some_rows_at_a_time(monkeypatch):
-    rng = np.random.default_rng(1)
-    rows, ids = torch.from_numpy(rng.normal(size=(50, 3))).float(), rng.integers(4, size=50)
-    space, ones = ClassSpace(rows, torch.tensor([1.5, 0.7, 0.2])), torch.ones(50)
-    given = space, ids, ones, *space.sums(ids, 4, ones)
-    whole, asked, own_without = without_itself(*given), [], sorters.own_without
-    monkeypatch.setattr(
-        sorters,
-        "own_without",
-        lambda *a, rows: asked.append(len(rows)) or own_without(*a, rows=rows),
-    )
-    monkeypatch.setattr(sorters, "CHUNK", 8)
-    torch.testing.assert_close(without_itself(*given), whole, rtol=0, atol=0)
-    assert asked == [8] * 6 + [2]
 
 
 def test_half_of_the_evidence_is_the_images_own_and_half_its_neighbors():
