@@ -1,8 +1,8 @@
 """How well the accuracy of an answer can be told, and the weights of what tells it.
 
 BACON_DATA=FOLDER python -m bench.telling   On random questions of the four sets that constants are
-chosen on: some of their classes, labels, mixtures. Prints `told_slope` and `told_start` of
-`classes/rules.py`, and the error on each set with the weights of the other three.
+chosen on: some or all of their classes, labels, mixtures. Prints `told` and `told_without_hidden`
+of `classes/rules.py`, and the error on each set with the weights of the other three.
 
 Not one of `make bench`: it takes half an hour.
 """
@@ -22,7 +22,7 @@ from bench.discovery import shares
 from bench.discovery_sets import DEVELOPED_ON, OUT, SMALLEST, features_of
 from bench.measure import table
 
-N_QUESTIONS, SEED = 320, 1
+N_SOME, N_ALL, SEED = 320, 160, 1  # questions of some classes of a set, and of all of them
 CLASSES = (5, 6, 8, 10, 12, 16, 20, 25, 30, 40, 60)
 LARGEST = (30, 60, 120)
 LABELS, HOW_OFTEN = ("1", "3", "10", "half"), (0.15, 0.25, 0.35, 0.25)
@@ -30,9 +30,13 @@ KNOWN, RATIOS = (0.25, 0.5, 0.8), (1, 5, 20, 100)
 STORED = OUT / "telling.jsonl"
 
 
-def drawn(x, classes, rng):
-    """Features, true classes (known first), visible labels, number of known classes."""
-    order = rng.permutation(np.unique(classes))[: int(rng.choice(CLASSES))]
+def drawn(x, classes, rng, *, every):
+    """Features, true classes (known first), visible labels, number of known classes.
+
+    every: all classes of the set, instead of some.
+    """
+    order = rng.permutation(np.unique(classes))
+    order = order if every else order[: int(rng.choice(CLASSES))]
     largest, ratio = int(rng.choice(LARGEST)), int(rng.choice(RATIOS))
     labeled = str(rng.choice(LABELS, p=HOW_OFTEN))
     n_known = max(1, round(float(rng.choice(KNOWN)) * len(order)))
@@ -77,14 +81,14 @@ def questions():
     done = STORED.read_text(encoding="utf-8").splitlines() if STORED.exists() else []
     features = {name: features_of(name) for name in DEVELOPED_ON}
     rng = np.random.default_rng(SEED)
-    for number in range(N_QUESTIONS):
+    for number in range(N_SOME + N_ALL):
         name = DEVELOPED_ON[number % len(DEVELOPED_ON)]
-        question = drawn(*features[name], rng)
+        question = drawn(*features[name], rng, every=number >= N_SOME)
         if number < len(done):
             continue
         with STORED.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"set": name} | measured(*question)) + "\n")
-        print(f"{number + 1}/{N_QUESTIONS}", flush=True)
+        print(f"{number + 1}/{N_SOME + N_ALL}", flush=True)
     return [json.loads(line) for line in STORED.read_text(encoding="utf-8").splitlines()]
 
 
@@ -122,10 +126,10 @@ def main():
     report("hidden images as they are", hidden, ["hidden"], np.array([1.0, 0.0]))
     report("hidden images", hidden, ["hidden"])
     report("halves of the features", hidden, ["halves"])
-    report("all", hidden, ["hidden", "halves", "neighbors"])
+    report("told", hidden, ["hidden", "halves", "neighbors"])
     without = [row for row in rows if row["hidden"] is None]
-    report("where nothing can be hidden: halves", without, ["halves"])
-    report("where nothing can be hidden: both", without, ["halves", "neighbors"])
+    report("neighbors", without, ["neighbors"])
+    report("told_without_hidden", without, ["halves", "neighbors"])
 
 
 if __name__ == "__main__":

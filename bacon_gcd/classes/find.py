@@ -41,6 +41,7 @@ from bacon_gcd.classes.question import Question
 from bacon_gcd.classes.reliability import (
     Checked,
     Expected,
+    Signs,
     agreement_of_neighbors,
     expected,
     regression_serves,
@@ -217,8 +218,9 @@ def _how_sure(
     n_known, unlabeled, rules = question.n_known, question.unlabeled, question.rules
     share = float((class_ids[unlabeled] < n_known).mean()) if unlabeled.any() else 1.0
     near = agreement_of_neighbors(class_ids, first.view.neighbors, unlabeled)
-    measured = expected(checks, known_share=share, halves=halves, rules=rules)
-    sure = measured.accuracy if measured else usual_accuracy(halves, near, rules)
+    signs = Signs(halves, near)
+    measured = expected(checks, known_share=share, signs=signs, rules=rules)
+    sure = measured.accuracy if measured else usual_accuracy(signs, rules)
     free = torch.from_numpy(unlabeled)
     scores = with_known_evidence(scores, first.score - first.line, unlabeled, n_known, rules)
     softmax = (scores / matching_temperature(scores[free], sure)).softmax(dim=1)

@@ -37,6 +37,31 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class Signs:
+    """How often answers agree, 0 to 1, which tells how many are right; None: not asked."""
+
+    halves: float | None = None
+    """Unlabeled images that half of the features puts into the same class; `classes.halves`."""
+    neighbors: float | None = None
+    """Neighbors of unlabeled images that are in the same class."""
+
+    def accuracy(self, hidden: float, rules: Rules) -> float | None:
+        """Unlabeled images that are right, where hidden ones say this; None: they say it alone."""
+        if self.halves is None or self.neighbors is None:
+            return None
+        return told_share(rules.told, hidden, self.halves, self.neighbors)
+
+
+NO_SIGNS = Signs()
+
+
+def told_share(weights: Sequence[float], *shares: float) -> float:
+    """The weighted sum of shares, and the last weight; never quite 0 or 1."""
+    total = sum(w * each for w, each in zip(weights, shares, strict=False)) + weights[-1]
+    return min(max(total, 0.05), 0.98)
+
+
+@dataclass(frozen=True)
 class Expected:
     """What hidden images say of the answer on unlabeled ones; shares are 0 to 1."""
 
@@ -64,19 +89,17 @@ def expected(
     checks: Sequence[Checked],
     *,
     known_share: float,
-    halves: float | None = None,
+    signs: Signs = NO_SIGNS,
     rules: Rules = RULES,
 ) -> Expected | None:
     """Pool the checks; None when too few images could be hidden.
 
     Hidden classes are found more easily than classes that nobody has seen, because their number is
     known; hidden images of known classes less easily than unlabeled ones, because there are fewer
-    labels. `rules` says by how much. Halves of the features tell the accuracy better where they
-    were asked, and all shares are moved to it by the same log-odds.
+    labels. `rules` says by how much. Where halves of the features were asked, they say more of it,
+    and all shares are moved by the same log-odds to the accuracy that this gives.
 
-    Args:
-        known_share: of the unlabeled images, so that known and new ones weigh as they are mixed.
-        halves: how often half of the features gives the same answer; None: not asked.
+    known_share: of the unlabeled images, so that known and new ones weigh as they are mixed.
     """
     if not checks:
         return None
@@ -103,14 +126,10 @@ def expected(
         precision=weighted_share(found, weights, called),
         precision_new=weighted_share(found, weights, ~called),
     )
-    if halves is None:
+    told = signs.accuracy(accuracy, rules)
+    if told is None:
         return measured
-    return replace(moved(measured, told_by(halves, rules), share, rules), halves=halves)
-
-
-def told_by(halves: float, rules: Rules = RULES) -> float:
-    """Unlabeled images that are right where halves of the features agree this often. Ours."""
-    return min(max(rules.told_slope * halves + rules.told_start, 0.05), 0.98)
+    return replace(moved(measured, told, share, rules), halves=signs.halves)
 
 
 def moved(measured: Expected, accuracy: float, known_share: float, rules: Rules) -> Expected:
@@ -155,20 +174,16 @@ def agreement_of_neighbors(
     return float((class_ids[neighbors[rows]] == class_ids[rows, None]).mean())
 
 
-def usual_accuracy(halves: float | None, neighbors: float | None, rules: Rules = RULES) -> float:
+def usual_accuracy(signs: Signs, rules: Rules = RULES) -> float:
     """Unlabeled images that are right where answers agree this often. Ours.
 
     Used where nothing can be hidden to measure it.
-
-    Args:
-        halves: how often half of the features gives the same answer; None: not asked.
-        neighbors: how often a neighbor is in the same class; None: there are no unlabeled images.
     """
-    if halves is not None:
-        return told_by(halves, rules)
-    if neighbors is None:
+    if signs.neighbors is None:
         return 1.0
-    return max(rules.agreement_slope * (neighbors - rules.agreement_start), 0.1)
+    if signs.halves is None:
+        return max(rules.agreement_slope * (signs.neighbors - rules.agreement_start), 0.1)
+    return told_share(rules.told_without_hidden, signs.halves, signs.neighbors)
 
 
 def independent_images(n_images: int, rules: Rules = RULES) -> int:

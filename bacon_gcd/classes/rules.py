@@ -89,12 +89,12 @@ class Rules:
     """Dimensions of the features from which on halves of them are asked the same."""
     halved_images: int = 2_000
     """Images of which they are asked; a sample of more."""
-    told_slope: float = 0.96
-    told_start: float = -0.05
-    """How the accuracy grows with the share of images that halves of the features put into the same
-    class, and what it would be if they put none there."""
-    told_images: float = 36.0
-    """Independent images that an accuracy told in this way is worth, in its interval."""
+    told: tuple[float, ...] = (0.15, 0.74, 0.48, -0.38)
+    """What hidden images, agreement of halves and of neighbors weigh in the expected accuracy."""
+    told_without_hidden: tuple[float, ...] = (0.51, 0.72, -0.42)
+    """The same where no class can be hidden."""
+    told_images: float = 27.0
+    """Independent images that an accuracy told by all of them is worth, in its interval."""
     confidence_slope: float = 0.6
     """Log-odds of a confidence, over those of a softmax whose mean is right."""
     evidence_share: float = 0.5

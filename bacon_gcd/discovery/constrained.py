@@ -16,6 +16,7 @@ from bacon_gcd.classes.membership import class_means, keep_one
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import averaged, number_of_neighbors
 from bacon_gcd.classes.reliability import (
+    Signs,
     agreement_of_neighbors,
     usual_accuracy,
 )
@@ -68,7 +69,7 @@ def settle_under(
     cosines = without_barred(features @ centroids.T, left)[free]
     if sure is None:
         near = agreement_of_neighbors(class_ids, neighbors, left.fixed < 0)
-        sure = usual_accuracy(None, near)
+        sure = usual_accuracy(Signs(neighbors=near))
     scores = scores / matching_temperature(scores[free], sure)
     return Clusters(centroids, matching_temperature(cosines, sure), scores)
 

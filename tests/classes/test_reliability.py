@@ -9,12 +9,12 @@ from bacon_gcd import losses
 from bacon_gcd.classes.reliability import (
     CENTROID_TEMPERATURE,
     Checked,
+    Signs,
     agreement_of_neighbors,
     expected,
     independent_images,
     regression_serves,
     share_interval,
-    told_by,
     usual_accuracy,
 )
 from bacon_gcd.classes.rules import Rules
@@ -27,28 +27,29 @@ def test_neighbors_in_the_same_class_make_an_answer_surer():
     everyone = np.ones(6, dtype=bool)
     assert agreement_of_neighbors(classes, apart, everyone) == 1.0
     assert agreement_of_neighbors(classes, mixed, everyone) == 0.5
-    assert usual_accuracy(None, 1.0) == pytest.approx(1.2 * (1 - 0.42))
-    assert usual_accuracy(None, 0.5) == 0.1
+    assert usual_accuracy(Signs(neighbors=1.0)) == pytest.approx(1.2 * (1 - 0.42))
+    assert usual_accuracy(Signs(neighbors=0.5)) == 0.1
 
 
 def test_only_unlabeled_images_are_asked():
     classes, neighbors = np.array([0, 0, 1]), np.array([[1], [0], [0]])
     assert agreement_of_neighbors(classes, neighbors, np.array([False, False, True])) == 0.0
     assert agreement_of_neighbors(classes, neighbors, np.zeros(3, dtype=bool)) is None
-    assert usual_accuracy(None, None) == 1.0
+    assert usual_accuracy(Signs()) == 1.0
 
 
-def test_where_halves_were_asked_they_tell_the_accuracy():
-    rules = Rules(told_slope=0.9, told_start=-0.1)
-    assert told_by(0.8, rules) == usual_accuracy(0.8, 0.6, rules) == pytest.approx(0.62)
-    assert (told_by(0.0, rules), told_by(2.0, rules)) == (0.05, 0.98)
+def test_without_hidden_images_halves_and_neighbors_tell_the_accuracy():
+    rules = Rules(told_without_hidden=(0.5, 0.25, -0.1))
+    assert usual_accuracy(Signs(0.8, 0.6), rules) == pytest.approx(0.5 * 0.8 + 0.25 * 0.6 - 0.1)
+    assert usual_accuracy(Signs(0.0, 0.0), rules) == 0.05
+    assert usual_accuracy(Signs(3.0, 3.0), rules) == 0.98
 
 
-def test_halves_move_what_hidden_images_say_by_the_same_log_odds():
-    rules = replace(RULES, told_slope=0.8, told_start=0.01, told_images=40.0)
+def test_halves_and_neighbors_move_what_hidden_images_say():
+    rules = replace(RULES, told=(0.2, 0.4, 0.3, 0.01), told_images=40.0)
     alone = expected([CHECK], known_share=0.8, rules=rules)
-    found = expected([CHECK], known_share=0.8, halves=0.7, rules=rules)
-    assert found.accuracy == pytest.approx(0.57)
+    found = expected([CHECK], known_share=0.8, signs=Signs(0.7, 0.9), rules=rules)
+    assert found.accuracy == pytest.approx(0.2 * alone.accuracy + 0.4 * 0.7 + 0.3 * 0.9 + 0.01)
     assert found.interval == share_interval(found.accuracy, 40)
     assert (found.halves, alone.halves) == (0.7, None)
     assert 0.8 * found.known + 0.2 * found.new == pytest.approx(found.accuracy)
@@ -57,11 +58,12 @@ def test_halves_move_what_hidden_images_say_by_the_same_log_odds():
         for name in ("known", "new", "precision", "precision_new")
     ]
     assert moves == pytest.approx([moves[0]] * 4)
+    assert expected([CHECK], known_share=0.8, signs=Signs(neighbors=0.9), rules=rules) == alone
 
 
 def test_a_share_that_nobody_measured_is_not_moved():
     check = checked([1] * 10, [1] * 5 + [0] * 5, [1] * 10)  # nothing was called new
-    found = expected([check], known_share=0.5, halves=0.5)
+    found = expected([check], known_share=0.5, signs=Signs(0.5, 0.5))
     assert found.precision_new is None
     assert 0 < found.precision < 1
 
