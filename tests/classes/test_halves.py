@@ -61,6 +61,11 @@ def test_agreement_is_the_mean_over_halves_of_unlabeled_images_in_the_same_class
     np.testing.assert_array_equal(seen[0].labels, question.labels)
 
 
+def test_a_half_is_asked_with_half_of_the_folds_and_one_clustering():
+    found = [quicker(Rules(folds=n)) for n in (1, 2, 7)]
+    assert [(each.folds, each.counting_seeds) for each in found] == [(1, 1), (1, 1), (3, 1)]
+
+
 @pytest.mark.parametrize(("n_dims", "rules"), [(255, {}), (256, {"halves": 0})])
 def test_few_dimensions_are_not_halved(n_dims, rules):
     question, ids = asked(n_dims, **rules)
