@@ -51,9 +51,8 @@ def fit_leverage(rows: Tensor) -> Leverage:
     system = products + penalty * torch.eye(len(mean), dtype=torch.float64)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(system)).float()
     found = log_leverages(away, inverse, own=True)
-    spread = float(found.std(correction=0)) if len(rows) else 0.0
-    middle = float(found.mean()) if len(rows) else 0.0
-    return Leverage(mean, inverse, middle, max(spread, LEAST_SPREAD))
+    spread = max(float(found.std(correction=0)), LEAST_SPREAD)
+    return Leverage(mean, inverse, float(found.mean()), spread)
 
 
 def log_leverages(away: Tensor, inverse: Tensor, *, own: bool) -> Tensor:

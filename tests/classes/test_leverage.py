@@ -41,6 +41,19 @@ def test_rows_of_the_run_are_usual_and_a_new_direction_is_not():
     assert float(fitted.unusual(4 * torch.eye(6)[5:])) > 2
 
 
+def test_rows_are_new_unless_it_is_said_that_they_are_of_the_run():
+    rows, new = planted(), planted(4)
+    fitted = fit_leverage(rows)
+    plain = log_leverages(new - fitted.mean, fitted.inverse, own=False)
+    torch.testing.assert_close(fitted.unusual(new), (plain - fitted.middle) / fitted.spread)
+    assert fitted.unusual(new[:0]).shape == (0,)
+
+
+def test_a_row_that_nothing_else_explains_has_a_finite_leverage():
+    found = log_leverages(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.eye(2), own=True)
+    assert found.tolist() == pytest.approx([np.log(999), np.log(1e-12)], rel=1e-4)
+
+
 def test_leverages_are_computed_some_rows_at_a_time(monkeypatch):
     rows = planted()
     whole = fit_leverage(rows).unusual(rows)
