@@ -94,6 +94,19 @@ def test_only_counted_rows_have_the_mean_that_is_asked():
     assert torch.equal(calibrated(torch.ones(3, 1), counted[:3], 0.5, Rules()), torch.ones(3, 1))
 
 
+def test_two_classes_are_calibrated_like_more():
+    given = some_probabilities(n_classes=2)
+    found = calibrated(given, torch.ones(400, dtype=torch.bool), 0.8, Rules())
+    assert float(found.amax(dim=1).mean()) == pytest.approx(0.8, abs=0.02)
+
+
+def test_the_shift_is_that_of_every_second_of_4000_rows():
+    given = some_probabilities(4000)
+    given[1::2] = torch.eye(6)[0]
+    found = calibrated(given, torch.ones(4000, dtype=torch.bool), 0.6, Rules())
+    assert float(found[::2].amax(dim=1).mean()) == pytest.approx(0.6, abs=0.02)
+
+
 def test_certain_rows_stay_probabilities():
     given = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.7, 0.3]])
     found = calibrated(given, torch.ones(3, dtype=torch.bool), 0.8, Rules())
@@ -120,6 +133,13 @@ def test_evidence_moves_known_classes_together_and_never_past_the_best_new_one()
     expected = scores.numpy() + by[:, None] * np.array([1, 1, 0])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
     assert torch.equal(found[0].argmax(), scores[0].argmax())
+
+
+def test_one_known_class_is_moved_too():
+    scores = torch.tensor([[1.0, 0.0, 0.2], [0.0, 0.5, 0.1]])
+    found = with_known_evidence(scores, np.array([1.0, -1.0]), np.ones(2, dtype=bool), 1)
+    assert float(found[0, 0]) > 1
+    assert float(found[1, 0]) < 0
 
 
 @pytest.mark.parametrize("n_known", [0, 3])
