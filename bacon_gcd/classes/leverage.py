@@ -31,14 +31,9 @@ class Leverage:
     spread: float
     """Their standard deviation."""
 
-    def unusual(self, rows: Tensor, *, own: bool = False) -> Tensor:
-        """(n,) standard deviations above the mean log leverage.
-
-        Args:
-            rows: (n, D)
-            own: they are among the M rows, and each is judged as if it were not.
-        """
-        found = log_leverages(rows - self.mean, self.inverse, own=own)
+    def unusual(self, rows: Tensor) -> Tensor:
+        """(n,) standard deviations of (n, D) new rows above the mean log leverage."""
+        found = log_leverages(rows - self.mean, self.inverse, own=False)
         return (found - self.middle) / self.spread
 
 

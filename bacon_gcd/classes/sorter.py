@@ -70,31 +70,14 @@ class Sorter:
 
     def outlier_score(self, features: Tensor) -> FloatArray:
         """(n,) 0 to 1, see `outlier_score`."""
-        return self._outlier_score(fit(self.own_evidence(features)), features)
+        fits = fit(self.own_evidence(features)) - self.unlike(features)
+        return outlier_score(fits, self.temperature)
 
-    def own_outlier_score(self, fits: Tensor, features: Tensor, chosen: Tensor) -> FloatArray:
-        """(N,) of the run's own images, each as if it were new.
-
-        Args:
-            fits: (N,) of each image without itself.
-            features: (N, D) unit rows.
-            chosen: the rows that are kept.
-        """
-        found = self._outlier_score(fits, features)
-        found[chosen.numpy()] = self._outlier_score(fits[chosen], features[chosen], own=True)
-        return found
-
-    def _outlier_score(self, fits: Tensor, features: Tensor, *, own: bool = False) -> FloatArray:
-        return outlier_score(fits - self.unlike(features, own=own), self.temperature)
-
-    def unlike(self, features: Tensor, *, own: bool = False) -> Tensor:
-        """(n,) log-odds of a class nobody has seen, by how unlike the run each image is. Ours.
-
-        own: they are kept images of the run, and each is judged as if it were new.
-        """
+    def unlike(self, features: Tensor) -> Tensor:
+        """(n,) log-odds of a class nobody has seen, by how unlike the run each image is. Ours."""
         if not self.fit_spread:
             return torch.zeros(len(features))
-        unusual = self._leverage.unusual(self.projection.centered(features), own=own)
+        unusual = self._leverage.unusual(self.projection.centered(features))
         return RULES.leverage_weight * self.fit_spread * unusual
 
     @cached_property
@@ -175,7 +158,7 @@ class Fitted:
     evidence: Tensor
     """(N, C) of each image as if it were new: it is no member of its own class."""
     outlier_score: FloatArray
-    """(N,) of each image alone, as if it were new."""
+    """(N,) of each image alone, as if it were new, by the evidence: it is like the run."""
 
 
 def fit_sorter(
@@ -221,7 +204,7 @@ def fit_sorter(
         n_neighbors,
         float(fits.std(correction=0)),
     )
-    return Fitted(sorter, evidence, sorter.own_outlier_score(fits, features, chosen))
+    return Fitted(sorter, evidence, outlier_score(fits, temperature))
 
 
 def refuse_unfit(tensors: Mapping[str, Tensor], n_classes: int) -> None:

@@ -21,7 +21,7 @@ from bacon_gcd.classes.sorter import (
     refuse_unfit,
     softmax,
 )
-from bacon_gcd.classes.space import ClassSpace, Projection, sample, without_itself
+from bacon_gcd.classes.space import ClassSpace, Projection, without_itself
 from bacon_gcd.cluster import unit
 
 
@@ -138,24 +138,27 @@ def test_what_is_unlike_the_run_outside_of_the_class_space_is_an_outlier():
     assert before[1] - before[0] > after[1] - after[0]
 
 
-def test_images_of_the_run_that_are_kept_are_judged_without_themselves(monkeypatch):
-    monkeypatch.setattr(sorters, "MOST_KEPT", 100)
+def test_images_of_the_run_are_judged_without_themselves_by_the_evidence_alone():
     features, ids, _, _ = planted_run()
     labels = np.full(len(ids), -1)
     found = fit_sorter(features, ids, labels, nearest(features), n_classes=5, sure=0.5, seed=0)
-    sorter, space = found.sorter, found.sorter.rows(features)
+    space = found.sorter.rows(features)
     weights = torch.full((len(ids),), RULES.unlabeled_weight)
     alone = fit(without_itself(space, ids, weights, *space.sums(ids, 5, weights)))
-    rows = sorter.projection.centered(features)
+    assert found.sorter.fit_spread == pytest.approx(float(alone.std(correction=0)), rel=1e-4)
+    expected = outlier_score(alone, found.sorter.temperature)
+    np.testing.assert_allclose(found.outlier_score, expected, rtol=1e-3)
+
+
+def test_what_is_unlike_the_run_counts_by_its_leverage():
+    sorter, centers, rng = planted_sorter()
+    new = unit_rows(centers[5], 3, rng)
     fitted = fit_leverage(sorter.projection.centered(sorter.kept.float()))
-    kept = np.isin(np.arange(len(ids)), sample(len(ids), 100, 0))
-    unusual = torch.where(
-        torch.from_numpy(kept), fitted.unusual(rows, own=True), fitted.unusual(rows)
-    )
-    expected = alone - RULES.leverage_weight * sorter.fit_spread * unusual
-    np.testing.assert_allclose(
-        found.outlier_score, outlier_score(expected, sorter.temperature), rtol=1e-3
-    )
+    unusual = fitted.unusual(sorter.projection.centered(new))
+    expected = RULES.leverage_weight * sorter.fit_spread * unusual
+    torch.testing.assert_close(sorter.unlike(new), expected)
+    fits = fit(sorter.own_evidence(new)) - expected
+    np.testing.assert_allclose(sorter.outlier_score(new), outlier_score(fits, sorter.temperature))
 
 
 def test_the_temperature_divides_what_speaks_for_a_class():
