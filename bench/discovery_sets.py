@@ -169,17 +169,36 @@ def drawn(cell, features, classes):
     order = rng.permutation(np.unique(classes))
     ranks = rng.permutation(len(order))
     n_known = max(1, round(cell.share * len(order)))
+    chosen = mixture(
+        classes,
+        order,
+        ranks,
+        rng,
+        largest=LARGEST[cell.name],
+        ratio=cell.ratio,
+        labeled=cell.labels,
+        n_known=n_known,
+    )
+    return features[chosen[0]], *chosen[1:], n_known
+
+
+def mixture(classes, order, ranks, rng, *, largest, ratio, labeled, n_known):
+    """Rows of a long-tailed mixture, their true classes (known first) and their visible labels.
+
+    Args:
+        order: the classes that are taken, known ones first.
+        ranks: of each by size; 0 is the largest, with so many images.
+        labeled: how many images of a known class are, or "half" of them.
+    """
     rows, true, labels = [], [], []
     for number, each in enumerate(order):
         have = rng.permutation(np.flatnonzero(classes == each))
-        most = min(LARGEST[cell.name], len(have))
-        fall = cell.ratio ** (-ranks[number] / max(len(order) - 1, 1))
-        size = min(max(SMALLEST, int(most * fall)), len(have))
-        n_labeled = -(-size // 2) if cell.labels == "half" else min(int(cell.labels), size - 1)
+        fall = ratio ** (-ranks[number] / max(len(order) - 1, 1))
+        size = min(max(SMALLEST, int(min(largest, len(have)) * fall)), len(have))
+        n_labeled = -(-size // 2) if labeled == "half" else min(int(labeled), size - 1)
         n_labeled *= number < n_known
         rows += have[:size].tolist()
         true += [number] * size
         labels += [number] * n_labeled + [-1] * (size - n_labeled)
     mixed = rng.permutation(len(rows))
-    rows, true, labels = (np.array(each)[mixed] for each in (rows, true, labels))
-    return features[rows], true, labels, n_known
+    return tuple(np.array(each)[mixed] for each in (rows, true, labels))

@@ -20,26 +20,11 @@ N_CELLS = 12
 SMALL = 800  # images; larger cells would take hours
 # Rules that move no image to another class: outliers, suspected labels, duplicates, `update`.
 ELSEWHERE = {
-    *(
-        "outlier_spreads",
-        "leverage_weight",
-        "own_statistics",
-        "suspecting",
-        "suspect_votes",
-        "similar",
-    ),
-    *("duplicate_bits", "duplicate_gap", "opening_images", "spread_of_count"),
-    *("new_ease", "agreement_slope", "agreement_start", "whole_folds", "clear"),
-    *(
-        "halves",
-        "halved_dims",
-        "halved_images",
-        "told",
-        "told_without_hidden",
-        "told_images",
-        "confidence_slope",
-    ),
-    *("evidence_share", "lone_evidence_weight"),
+    *("outlier_spreads", "leverage_weight", "own_statistics", "suspecting", "suspect_votes"),
+    *("similar", "duplicate_bits", "duplicate_gap", "opening_images", "spread_of_count"),
+    *("new_ease", "agreement_slope", "agreement_start", "whole_folds", "clear", "halves"),
+    *("halved_dims", "halved_images", "told", "told_without_hidden", "told_images"),
+    *("confidence_slope", "evidence_share", "lone_evidence_weight"),
 }
 SHARES = {"isotropic", "hidden_classes", "hidden_labels", "lone_quantile", "mixed", "edge"}
 

@@ -19,7 +19,7 @@ from bacon_gcd.classes.halves import agreement_of_halves
 from bacon_gcd.classes.question import Question
 from bacon_gcd.classes.reliability import agreement_of_neighbors, expected, regression_serves
 from bench.discovery import shares
-from bench.discovery_sets import DEVELOPED_ON, OUT, SMALLEST, features_of
+from bench.discovery_sets import DEVELOPED_ON, OUT, features_of, mixture
 from bench.measure import table
 
 N_SOME, N_ALL, SEED = 320, 160, 1  # questions of some classes of a set, and of all of them
@@ -41,18 +41,16 @@ def drawn(x, classes, rng, *, every):
     labeled = str(rng.choice(LABELS, p=HOW_OFTEN))
     n_known = max(1, round(float(rng.choice(KNOWN)) * len(order)))
     ranks = rng.permutation(len(order))
-    rows, true, labels = [], [], []
-    for number, each in enumerate(order):
-        have = rng.permutation(np.flatnonzero(classes == each))
-        most = min(largest, len(have)) * ratio ** (-ranks[number] / max(len(order) - 1, 1))
-        size = min(max(SMALLEST, int(most)), len(have))
-        n_labels = -(-size // 2) if labeled == "half" else min(int(labeled), size - 1)
-        n_labels *= number < n_known
-        rows += have[:size].tolist()
-        true += [number] * size
-        labels += [number] * n_labels + [-1] * (size - n_labels)
-    mixed = rng.permutation(len(rows))
-    rows, true, labels = (np.array(each)[mixed] for each in (rows, true, labels))
+    rows, true, labels = mixture(
+        classes,
+        order,
+        ranks,
+        rng,
+        largest=largest,
+        ratio=ratio,
+        labeled=labeled,
+        n_known=n_known,
+    )
     return x[rows], true, labels, n_known
 
 

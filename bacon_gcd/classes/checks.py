@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from bacon_gcd.classes.membership import View, judged, nearest_known, sort, view_of
 from bacon_gcd.classes.novelty import Fold, folds
+from bacon_gcd.classes.question import without_gaps
 from bacon_gcd.classes.reliability import Checked
 from bacon_gcd.classes.space import Reduced, sample
 from bacon_gcd.cluster import contingency, pair_up
@@ -32,19 +33,13 @@ def checked(
     """
     seed, by = view.seed, view.grouped_by
     chosen = sample(len(labels), rows.rules.sample, seed)
-    some, seen = rows.some(chosen), _without_gaps(labels[chosen])
+    some, (seen, _) = rows.some(chosen), without_gaps(labels[chosen])
     names = None if groups is None else [groups[row] for row in chosen.tolist()]
     hiding = folds(seen, rows.rules.whole_folds, seed=seed, groups=names, rules=rows.rules)
     return [
         check(view_of(some, fold.labels, seed=seed, by=by), seen, fold, line, n_new=n_new)
         for fold in hiding
     ]
-
-
-def _without_gaps(labels: IntArray) -> IntArray:
-    """The same labels, numbered anew where a class has none."""
-    used = np.unique(labels[labels >= 0])
-    return np.where(labels >= 0, np.searchsorted(used, labels), -1).astype(np.int64)
 
 
 def check(

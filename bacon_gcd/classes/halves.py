@@ -15,10 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bacon_gcd.classes.checks import grouped_right
 from bacon_gcd.classes.question import Question
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.classes.space import sample
-from bacon_gcd.cluster import contingency, pair_up, unit
+from bacon_gcd.cluster import unit
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -79,7 +80,5 @@ def same(first: IntArray, second: IntArray, n_known: int) -> BoolArray:
     equal = (first == second) & (first < n_known)
     both = (first >= n_known) & (second >= n_known)
     if both.any():
-        a, b = first[both] - n_known, second[both] - n_known
-        counts = contingency(a, b, n_clusters=int(a.max()) + 1, n_classes=int(b.max()) + 1)
-        equal[both] = pair_up(counts)[a] == b
+        equal[both] = grouped_right(first[both] - n_known, second[both])
     return np.asarray(equal)

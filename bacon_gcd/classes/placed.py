@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.classes.find import find_classes
+from bacon_gcd.classes.question import without_gaps
 from bacon_gcd.classes.reliability import CENTROID_TEMPERATURE
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.cluster import assign, pair_up
@@ -54,9 +55,7 @@ def place_classes(
         n_classes: C.
         n_known: K.
     """
-    seen, dense = np.unique(labels[labels >= 0], return_inverse=True)
-    visible = np.full(len(labels), -1, dtype=np.int64)
-    visible[labels >= 0] = dense
+    visible, seen = without_gaps(labels)
     n_filled = min(n_classes, len(seen) + int((labels < 0).sum()))
     ids, centroids, temperature = _found(features.cpu(), visible, n_filled, seed, rules)
     unseen = np.setdiff1d(np.arange(n_known), seen)

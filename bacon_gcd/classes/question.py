@@ -42,9 +42,13 @@ class Question:
 
     def some(self, chosen: IntArray) -> tuple[Question, IntArray]:
         """The same of some rows, and the known classes that have a label there, in their order."""
-        labels = self.labels[chosen]
-        names = np.unique(labels[labels >= 0])
-        seen = np.where(labels < 0, -1, np.searchsorted(names, labels)).astype(np.int64)
+        seen, names = without_gaps(self.labels[chosen])
         groups = None if self.groups is None else [self.groups[row] for row in chosen.tolist()]
         features = self.features[torch.from_numpy(chosen)]
         return replace(self, features=features, labels=seen, groups=groups), names
+
+
+def without_gaps(labels: IntArray) -> tuple[IntArray, IntArray]:
+    """The same labels, numbered anew where a class has none, and the classes that have one."""
+    names = np.unique(labels[labels >= 0])
+    return np.where(labels >= 0, np.searchsorted(names, labels), -1).astype(np.int64), names

@@ -15,11 +15,7 @@ from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.membership import class_means, keep_one
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import averaged, number_of_neighbors
-from bacon_gcd.classes.reliability import (
-    Signs,
-    agreement_of_neighbors,
-    usual_accuracy,
-)
+from bacon_gcd.classes.reliability import Signs, agreement_of_neighbors, usual_accuracy
 from bacon_gcd.classes.ridge import judge
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import centered, fit_space

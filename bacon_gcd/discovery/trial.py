@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,10 @@ from bacon_gcd.classes.checks import outcome
 from bacon_gcd.classes.find import find_classes
 from bacon_gcd.classes.novelty import Fold, folds
 from bacon_gcd.classes.reliability import MIN_CHECKED
+from bacon_gcd.classes.rules import RULES
 
 IntArray = npt.NDArray[np.int64]
+ANSWER_ONLY = replace(RULES, halves=0)  # how sure it is, nobody asks here
 MARGIN = 0.02  # ours: by less than that the answers differ by chance, and training costs time
 
 
@@ -74,7 +76,7 @@ def right_share(
 ) -> float:
     """Hidden images that are sorted right, of known and of hidden classes in equal parts."""
     allowed = (n_classes, n_classes)
-    found = find_classes(features, fold.labels, seed=seed, allowed=allowed).class_ids
-    hidden = outcome(found, labels, fold)
+    found = find_classes(features, fold.labels, seed=seed, allowed=allowed, rules=ANSWER_ONLY)
+    hidden = outcome(found.class_ids, labels, fold)
     of_known, of_new = hidden.right[hidden.is_known], hidden.right[~hidden.is_known]
     return float(of_known.mean() + of_new.mean()) / 2

@@ -4,6 +4,7 @@ import torch
 from bacon_gcd.classes import checks
 from bacon_gcd.classes.checks import check, checked, grouped_right, outcome
 from bacon_gcd.classes.novelty import Fold
+from bacon_gcd.classes.question import without_gaps
 from bacon_gcd.classes.space import reduced, sample
 from tests.classes.planted_features import planted, small_view
 
@@ -16,7 +17,7 @@ def test_grouped_right_matches_groups_one_to_one():
 
 
 def test_labels_are_numbered_without_the_classes_that_have_none():
-    assert checks._without_gaps(np.array([3, -1, 0, 5, 3])).tolist() == [1, -1, 0, 2, 1]
+    assert without_gaps(np.array([3, -1, 0, 5, 3]))[0].tolist() == [1, -1, 0, 2, 1]
 
 
 def test_checks_see_a_sample_with_its_own_labels_and_groups(monkeypatch):
@@ -33,7 +34,7 @@ def test_checks_see_a_sample_with_its_own_labels_and_groups(monkeypatch):
     names = [f"series-{row % 2}" for row in range(40)]
     assert checked(view, rows, labels, names, 0.5, n_new=7) == [None, None]
     for given, fold, line, n_new in seen:
-        assert given == checks._without_gaps(labels[chosen]).tolist()
+        assert given == without_gaps(labels[chosen])[0].tolist()
         assert (line, n_new) == (0.5, 7)
         of_class = {}
         for row in np.flatnonzero(np.isin(given, fold.seen)):
