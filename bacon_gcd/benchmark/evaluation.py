@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bacon_gcd.benchmark.workbench import Workbench
-from bacon_gcd.classes.placed import nearest_class, place_classes
+from bacon_gcd.classes.placed import place_classes
+from bacon_gcd.classes.sorter import sort_others
 from bacon_gcd.cluster import as_ids, assign, kmeans
 from bacon_gcd.methods.base import Method
 from bacon_gcd.metrics import anchored, name_clusters, score
@@ -69,21 +70,22 @@ def joint_block(test: Tensor, train: Tensor, bench: Workbench, *, restarts: int)
 
 
 def placed_blocks(test: Tensor, train: Tensor, bench: Workbench) -> dict[str, dict[str, Any]]:
-    """Classes found from the training images alone: test images go to the nearest centroid.
+    """Classes found from the training images alone: test images go where their evidence is.
 
     `placed_train` are the unlabeled training images, as they were sorted to find the classes.
     """
+    n_classes, seed = bench.split.n_classes, bench.settings.seed
     placed = place_classes(
-        train,
-        bench.labels,
-        n_classes=bench.split.n_classes,
-        n_known=bench.split.n_known,
-        seed=bench.settings.seed,
+        train, bench.labels, n_classes=n_classes, n_known=bench.split.n_known, seed=seed
     )
+    with torch.device("cpu"):  # as classes are found
+        answers = sort_others(
+            test.cpu(), train.cpu(), placed.class_ids, bench.labels, n_classes=n_classes, seed=seed
+        )
     unlabeled = np.flatnonzero(bench.labels < 0)
     found, true = placed.class_ids[unlabeled], bench.true_train[unlabeled]
     return {
-        PLACED: block(nearest_class(test, placed.centroids), bench.true_test, bench),
+        PLACED: block(answers, bench.true_test, bench),
         "placed_train": block(found, true, bench),
     }
 

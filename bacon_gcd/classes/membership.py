@@ -31,8 +31,10 @@ class View:
     """N images as every step sees them, given some labels."""
 
     space: ClassSpace
+    known_space: ClassSpace
+    """The one in which known classes are told from new ones."""
     neighbors: IntArray
-    """(N, k) similar images in this space."""
+    """(N, k) similar images in the first."""
     points: Tensor
     """(N, d) unit positions for grouping: directions, each moved toward its neighbors."""
     whole: Tensor
@@ -49,16 +51,17 @@ def view_of(rows: Reduced, labels: IntArray, *, seed: int, by: Linkage = "ward")
     space, rules = rows.space(labels), rows.rules
     near = nearest(space.directions, n_neighbors=number_of_neighbors(len(labels), rules))
     middle = averaged(space.directions, near, own=1 - rules.smoothing)
-    return View(space, near, unit(middle), rows.whole, seed, rules, by)
+    return View(space, rows.known_space(labels), near, unit(middle), rows.whole, seed, rules, by)
 
 
 def nearest_known(view: View, labels: IntArray) -> tuple[IntArray, FloatArray]:
     """(N,) the known class that fits best, and the evidence that one of them is the right one."""
     if not (labels >= 0).any():
         return np.zeros(len(labels), dtype=np.int64), np.full(len(labels), -np.inf)
-    evidence = known_evidence(view.space, labels)
+    evidence = known_evidence(view.known_space, labels)
     best = averaged(evidence, view.neighbors).argmax(dim=1).numpy()
-    score = averaged(any_known(evidence)[:, None], view.neighbors)[:, 0]
+    odds = any_known(view.known_space, evidence, view.rules)
+    score = averaged(odds[:, None], view.neighbors)[:, 0]
     return np.where(labels >= 0, labels, best), score.double().numpy()
 
 

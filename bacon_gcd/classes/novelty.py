@@ -105,9 +105,20 @@ def known_evidence(space: ClassSpace, labels: IntArray, among: Tensor | None = N
     return space.evidence(counts, sums, among)
 
 
-def any_known(evidence: Tensor) -> Tensor:
-    """(n,) log-odds of one of the K classes, all as likely, against a class nobody has seen."""
-    return evidence.logsumexp(dim=1) - float(np.log(evidence.shape[1]))
+def any_known(
+    space: ClassSpace, evidence: Tensor, rules: Rules = RULES, among: Tensor | None = None
+) -> Tensor:
+    """(n,) log-odds of one of the K classes, all as likely, against a class nobody has seen. Ours.
+
+    Where unseen classes lie is less certain than PLDA takes it to be: their density counts
+    `rules.unseen_share`.
+
+    Args:
+        evidence: (n, K) of each class.
+        among: (n,) the rows it is of; all of them unless given.
+    """
+    odds = evidence.logsumexp(dim=1) - float(np.log(evidence.shape[1]))
+    return odds - (1 - rules.unseen_share) * space.unusual(among)
 
 
 def fold_scores(
@@ -128,11 +139,11 @@ def fold_scores(
     known, new = [np.empty(0)], [np.empty(0)]
     rng = np.random.default_rng((seed, 13))
     for fold in folds(labels, rows.rules.folds, seed=seed, groups=groups, rules=rows.rules):
-        space = rows.space(fold.labels)
+        spaces = rows.space(fold.labels), rows.known_space(fold.labels)
         for hidden, found in zip(_hidden(fold, beside), (known, new), strict=True):
             if len(hidden) > rows.rules.most_hidden:
                 hidden = np.sort(rng.choice(hidden, rows.rules.most_hidden, replace=False))
-            found.append(_scores(space, fold.labels, hidden, n_neighbors))
+            found.append(_scores(*spaces, fold.labels, hidden, n_neighbors, rows.rules))
     return np.concatenate(known), np.concatenate(new)
 
 
@@ -158,11 +169,19 @@ def stand_ins(labels: IntArray, neighbors: IntArray) -> IntArray:
     return classes
 
 
-def _scores(space: ClassSpace, labels: IntArray, hidden: IntArray, n_neighbors: int) -> FloatArray:
+def _scores(
+    space: ClassSpace,
+    known_space: ClassSpace,
+    labels: IntArray,
+    hidden: IntArray,
+    n_neighbors: int,
+    rules: Rules,
+) -> FloatArray:
     """(n,) averaged scores of some rows, by the labels that are visible."""
     near = neighbors_of(space.directions, hidden, n_neighbors=n_neighbors)
     with_near = torch.from_numpy(np.concatenate([hidden[:, None], near], axis=1))
-    score = any_known(known_evidence(space, labels, with_near.reshape(-1)))
+    among = with_near.reshape(-1)
+    score = any_known(known_space, known_evidence(known_space, labels, among), rules, among)
     return np.asarray(score.reshape(with_near.shape).mean(dim=1).double().numpy())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,13 @@ class Rules:
     """Variance within a class over that within a part of it, where no labels tell."""
     least_between: float = 0.02
     """Variance of class means along an axis, of that within classes; zero would be no axis."""
+    known_between: float = 0.5
+    """Share of the covariance of images in which all known classes are of one size, where known
+    classes are told from new ones."""
+    known_isotropic: float = 0.7
+    """`isotropic` there."""
+    unseen_share: float = 0.7
+    """Of the log-density of a class nobody has seen, there."""
     unlabeled_weight: float = 0.3
     """Of an image that was sorted into a class, where a labeled one counts 1."""
     penalty: float = 1.0
@@ -133,6 +140,11 @@ class Rules:
     """Mean difference of the 9 x 8 thumbnails of near duplicates, of 255."""
     opening_images: int = 3
     """Different images that open a class in `bacon update`."""
+
+    @property
+    def for_known(self) -> Rules:
+        """The same where known classes are told from new ones."""
+        return replace(self, isotropic=self.known_isotropic)
 
 
 RULES = Rules()

@@ -22,6 +22,7 @@ from bacon_gcd.classes.leverage import Leverage, fit_leverage
 from bacon_gcd.classes.neighbors import exact_neighbors
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.space import ClassSpace, Projection, fit_space, sample, without_itself
+from bacon_gcd.cluster import as_ids
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -180,8 +181,7 @@ def fit_sorter(
         neighbors: (N, K) similar images, best first.
         sure: mean confidence of images that are not certain; None: by how many are right.
     """
-    space = leveled(fit_space(features, labels, seed=seed))
-    weights = torch.from_numpy(np.where(labels >= 0, 1.0, RULES.unlabeled_weight)).float()
+    space, weights = leveled(fit_space(features, labels, seed=seed)), weights_by(labels)
     counts, sums = space.sums(class_ids, n_classes, weights)
     n_neighbors = max(1, min(neighbors.shape[1], len(features) // RULES.rows_per_neighbor))
     means = neighbor_means(space.evidence(counts, sums), neighbors[:, :n_neighbors])
@@ -205,6 +205,37 @@ def fit_sorter(
         float(fits.std(correction=0)),
     )
     return Fitted(sorter, evidence, outlier_score(fits, temperature))
+
+
+def weights_by(labels: IntArray) -> Tensor:
+    """(N,) how much each image counts in its class, by (N,) labels where -1 = unlabeled."""
+    return torch.from_numpy(np.where(labels >= 0, 1.0, RULES.unlabeled_weight)).float()
+
+
+def sort_others(
+    others: Tensor,
+    features: Tensor,
+    class_ids: IntArray,
+    labels: IntArray,
+    *,
+    n_classes: int,
+    seed: int,
+) -> IntArray:
+    """(M,) classes of (M, D) other images, by the evidence of each image alone. Ours.
+
+    Neighbors are not asked: they are as uneven as the classes of the N images are, and where the
+    others are not, large classes would take the images of small ones.
+
+    Args:
+        features: (N, D) unit rows that the classes were found from.
+        class_ids: (N,) their classes; a class without images is nobody's.
+        labels: (N,) -1 = unlabeled.
+    """
+    space = leveled(fit_space(features, labels, seed=seed))
+    counts, sums = space.sums(class_ids, n_classes, weights_by(labels))
+    assert space.projection is not None
+    evidence = ClassSpace(space.projection(others), space.between).evidence(counts, sums)
+    return as_ids(evidence.masked_fill(counts <= 0, -torch.inf).argmax(dim=1))
 
 
 def refuse_unfit(tensors: Mapping[str, Tensor], n_classes: int) -> None:

@@ -68,6 +68,14 @@ class ClassSpace:
         total = torch.zeros(n_classes, self.rows.shape[1])
         return counts, total.index_add_(0, index, self.rows * weights[:, None])
 
+    def unusual(self, among: Tensor | None = None) -> Tensor:
+        """(n,) how unlikely rows are in a class without members: 0 on average, more far outside.
+
+        among: (n,) rows to look at; all of them unless given.
+        """
+        x = self.rows if among is None else self.rows[among]
+        return (x.square() / (1 + self.between) - 1).sum(dim=1) / 2
+
     def evidence(self, counts: Tensor, sums: Tensor, among: Tensor | None = None) -> Tensor:
         """(n, C) log p(x | a class with these members) - log p(x | a class without any). PLDA.
 
@@ -149,10 +157,24 @@ class Reduced:
 
     def space(self, labels: IntArray) -> ClassSpace:
         """The space of (N,) labels where -1 = unlabeled."""
-        seen = torch.from_numpy(np.flatnonzero(labels >= 0))
-        labeled = self.rows[seen].double().numpy()
-        within = within_classes(labeled, labels[labels >= 0], self.of_parts, self.rules)
-        ratio, found = eigh(self.total, within)
+        within = within_classes(*self._labeled(labels), self.of_parts, self.rules)
+        return self._spanned(within, self.total)
+
+    def known_space(self, labels: IntArray) -> ClassSpace:
+        """The one in which known classes are told from new ones: each counts the same. Ours."""
+        known, rules = self._labeled(labels), self.rules
+        within = within_classes(*known, self.of_parts, rules.for_known)
+        total = with_known_classes(self.total, within, *known, share=rules.known_between)
+        return self._spanned(within, total)
+
+    def _labeled(self, labels: IntArray) -> tuple[FloatArray, IntArray]:
+        """(n, d) labeled rows, and their (n,) classes."""
+        seen = np.flatnonzero(labels >= 0)
+        return self.rows[torch.from_numpy(seen)].double().numpy(), labels[seen]
+
+    def _spanned(self, within: FloatArray, total: FloatArray) -> ClassSpace:
+        """The space of these covariances within classes and of all images."""
+        ratio, found = eigh(total, within)
         between = np.maximum(ratio - 1, self.rules.least_between)
         axes = torch.from_numpy(found).float()
         projection = replace(self.projection, axes=self.projection.axes @ axes)
@@ -245,6 +267,32 @@ def within_classes(
         found = scale * of_parts
     level = max(float(np.trace(found)) / len(found), 1e-9)
     mixed: FloatArray = (1 - rules.isotropic) * found + rules.isotropic * level * np.eye(len(found))
+    return mixed
+
+
+def with_known_classes(
+    total: FloatArray, within: FloatArray, rows: FloatArray, labels: IntArray, *, share: float
+) -> FloatArray:
+    """(d, d) covariance of images, in part as if all known classes were of one size. Ours.
+
+    In that of all images one large class outweighs many small ones, and images of known classes are
+    told from new ones less well the more uneven the classes are.
+
+    Args:
+        total: (d, d) covariance of all images.
+        within: (d, d) covariance within classes.
+        rows: (n, d) labeled rows.
+        labels: (n,) their classes.
+        share: of known classes, 0 to 1.
+    """
+    _, number = np.unique(labels, return_inverse=True)
+    sizes = np.bincount(number)
+    if len(sizes) < 2:  # one mean does not vary
+        return total
+    sums = np.zeros((len(sizes), rows.shape[1]))
+    np.add.at(sums, number, rows)
+    between = np.atleast_2d(np.cov((sums / sizes[:, None]).T))
+    mixed: FloatArray = (1 - share) * total + share * (within + between)
     return mixed
 
 

@@ -48,8 +48,8 @@ def test_images_on_the_line_are_not_new():
 def test_the_nearest_known_class_is_that_of_an_image_and_its_neighbors(n_known):
     view, labels, _ = small_view(n_known)
     guess, score = nearest_known(view, labels)
-    evidence = known_evidence(view.space, labels).numpy()
-    odds = any_known(torch.from_numpy(evidence)).numpy()
+    evidence = known_evidence(view.known_space, labels).numpy()
+    odds = any_known(view.known_space, torch.from_numpy(evidence)).numpy()
     for row in range(len(labels)):
         near = [row, *view.neighbors[row]]
         best = labels[row] if labels[row] >= 0 else evidence[near].mean(axis=0).argmax()

@@ -20,7 +20,7 @@ from bacon_gcd.classes.novelty import (
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.classes.space import ClassSpace, reduced
 from bacon_gcd.cluster import unit
-from tests.reference.evidence import evidence
+from tests.reference.evidence import evidence, log_density
 
 
 def labels_of(*counts, unlabeled=5):
@@ -128,9 +128,9 @@ def test_scores_of_folds_are_the_evidence_averaged_over_neighbors_of_each_hidden
     rng = np.random.default_rng((0, 13))
     by_hand = ([], [])
     for fold in folds(labels, 2, seed=0):
-        space = rows.space(fold.labels)
-        score = any_known(known_evidence(space, fold.labels)).numpy()
-        near = nearest(space.directions, n_neighbors=3)
+        space = rows.known_space(fold.labels)
+        score = any_known(space, known_evidence(space, fold.labels)).numpy()
+        near = nearest(rows.space(fold.labels).directions, n_neighbors=3)
         for kind, hidden in enumerate((fold.hidden_known, fold.hidden_new)):
             assert len(hidden) == 15
             for row in np.sort(rng.choice(hidden, 12, replace=False)):
@@ -180,7 +180,28 @@ def test_few_images_are_averaged_with_fewer_neighbors():
 
 
 def test_any_of_equal_classes_is_as_likely_as_each():
-    assert float(any_known(torch.full((1, 7), 2.5))) == pytest.approx(2.5)
+    space = ClassSpace(torch.zeros(1, 2), torch.ones(2))
+    found = any_known(space, torch.full((1, 7), 2.5), Rules(unseen_share=1.0))
+    assert float(found) == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.0])
+def test_the_density_of_an_unseen_class_counts_a_share(share):
+    """Up to a constant: log p(x | known) - share log p(x | unseen)."""
+    between = np.array([4.0, 0.5])
+    rows = np.array([[0.0, 0.0], [3.0, -1.0], [0.5, 2.0]])
+    space = ClassSpace(torch.from_numpy(rows).float(), torch.from_numpy(between).float())
+    found = any_known(space, torch.zeros(3, 1), Rules(unseen_share=share)).numpy()
+    unseen = np.array([log_density(row[None], between) for row in rows])
+    np.testing.assert_allclose(found - found[0], (1 - share) * (unseen - unseen[0]), atol=1e-5)
+
+
+def test_odds_of_some_rows_are_those_of_all_rows():
+    generator = torch.Generator().manual_seed(0)
+    space = ClassSpace(torch.randn(5, 2, generator=generator), torch.tensor([4.0, 0.5]))
+    evidence, some = torch.randn(5, 3, generator=generator), torch.tensor([3, 0])
+    found = any_known(space, evidence[some], among=some)
+    torch.testing.assert_close(found, any_known(space, evidence)[some])
 
 
 def test_known_evidence_sees_only_labeled_rows():

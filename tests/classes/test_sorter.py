@@ -20,6 +20,7 @@ from bacon_gcd.classes.sorter import (
     outlier_score,
     refuse_unfit,
     softmax,
+    sort_others,
 )
 from bacon_gcd.classes.space import ClassSpace, Projection, without_itself
 from bacon_gcd.cluster import unit
@@ -249,3 +250,33 @@ def test_a_stored_tensor_of_another_shape_is_named(name):
         refuse_unfit(stored | {name: torch.zeros(7, 7)}, 2)
     with pytest.raises(ValueError, match="not finite"):
         refuse_unfit(stored | {name: stored[name] * torch.nan}, 2)
+
+
+def test_others_are_sorted_by_their_own_evidence_as_a_sorter_has_it():
+    features, ids, centers, rng = planted_run()
+    labels = np.where((np.arange(len(ids)) % 24 < 6) & (ids < 3), ids, -1)
+    found = fit_sorter(features, ids, labels, nearest(features), n_classes=5, seed=0)
+    others = torch.cat([unit_rows(centers[c], 9, rng, spread=0.35) for c in range(5)])
+    sorted_by = sort_others(others, features, ids, labels, n_classes=5, seed=0)
+    assert np.array_equal(sorted_by, found.sorter.own_evidence(others).argmax(dim=1).numpy())
+    assert (sorted_by == np.repeat(np.arange(5), 9)).mean() > 0.6
+
+
+def test_nothing_is_sorted_into_a_class_without_images():
+    features, ids, centers, rng = planted_run()
+    ids = np.where(ids >= 2, ids + 1, ids)  # nobody is in class 2
+    others = torch.cat([unit_rows(centers[c], 9, rng) for c in range(6)])
+    found = sort_others(others, features, ids, np.full(len(ids), -1), n_classes=6, seed=0)
+    assert set(np.unique(found).tolist()) == {0, 1, 3, 4, 5}
+
+
+def test_neighbors_of_a_large_class_do_not_take_images_of_a_small_one():
+    """Where training images are uneven and others are not, neighbors would be of the large one."""
+    features, ids, centers, rng = planted_run()
+    kept = np.concatenate([np.flatnonzero(ids != 0), np.flatnonzero(ids == 0)[:2]])
+    features, ids = features[torch.from_numpy(kept)], ids[kept]
+    near = nearest(features, n_neighbors=10)
+    sorter = fit_sorter(features, ids, ids, near, n_classes=5, seed=0).sorter
+    others = unit_rows((centers[0] + 0.6 * centers[1]) / 1.6, 40, rng, spread=0.2)
+    alone = sort_others(others, features, ids, ids, n_classes=5, seed=0)
+    assert (alone == 0).sum() > (sorter.evidence(others).argmax(dim=1).numpy() == 0).sum()

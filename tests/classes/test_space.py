@@ -14,6 +14,7 @@ from bacon_gcd.classes.space import (
     reduced,
     sample,
     scatter,
+    with_known_classes,
     within_classes,
     without_itself,
 )
@@ -327,3 +328,51 @@ def test_evidence_without_itself_is_computed_some_rows_at_a_time(monkeypatch):
     monkeypatch.setattr(space_module, "CHUNK", 8)
     torch.testing.assert_close(without_itself(*given), whole, rtol=0, atol=0)
     assert asked == [8] * 6 + [2]
+
+
+def test_every_known_class_counts_the_same_in_a_share_of_the_covariance():
+    rows, labels = drawn(7, 3), np.array([4, 4, 4, 4, 9, 2, 2])
+    total, within = np.cov(drawn(30, 3, seed=1).T), np.cov(drawn(30, 3, seed=2).T)
+    means = np.stack([rows[labels == c].mean(axis=0) for c in (2, 4, 9)])
+    away = means - means.mean(axis=0)
+    by_hand = 0.7 * total + 0.3 * (within + away.T @ away / 2)
+    found = with_known_classes(total, within, rows, labels, share=0.3)
+    np.testing.assert_allclose(found, by_hand)
+
+
+@pytest.mark.parametrize("labels", [[], [0], [3, 3]])
+def test_fewer_than_two_known_classes_say_nothing_of_how_classes_differ(labels):
+    total = np.diag([2.0, 3.0])
+    given = drawn(len(labels), 2), np.array(labels, dtype=np.int64)
+    assert with_known_classes(total, np.eye(2), *given, share=0.5) is total
+
+
+def test_in_features_of_one_dimension_known_classes_count_too():
+    found = with_known_classes(
+        np.array([[5.0]]), np.array([[1.0]]), np.array([[0.0], [2.0]]), np.arange(2), share=0.5
+    )
+    np.testing.assert_allclose(found, [[0.5 * 5 + 0.5 * (1 + 2)]])
+
+
+def test_the_space_for_known_classes_is_that_of_its_own_covariances():
+    rows, ids = planted(each=20)
+    whole = reduced(unit(torch.from_numpy(rows).float()), ids, seed=0)
+    labels = np.where(np.arange(len(ids)) % 3 == 0, ids, -1)
+    known = whole.rows.double().numpy()[labels >= 0], labels[labels >= 0]
+    rules = Rules(isotropic=RULES.known_isotropic)
+    within = within_classes(*known, whole.of_parts, rules)
+    total = with_known_classes(whole.total, within, *known, share=RULES.known_between)
+    found = whole.known_space(labels)
+    axes = np.linalg.pinv(whole.rows.double().numpy()) @ found.rows.double().numpy()
+    np.testing.assert_allclose(axes.T @ within @ axes, np.eye(len(within)), atol=1e-3)
+    between = np.maximum(np.diag(axes.T @ total @ axes) - 1, RULES.least_between)
+    np.testing.assert_allclose(found.between.numpy(), between, rtol=1e-2, atol=1e-3)
+
+
+def test_how_unlikely_a_row_is_in_a_class_without_members():
+    space = small_space()
+    by_hand = [log_density(row[None].numpy(), space.between.numpy()) for row in space.rows]
+    middle = log_density(np.zeros((1, 3)), space.between.numpy()) - 3 / 2
+    np.testing.assert_allclose(space.unusual(), middle - np.array(by_hand), atol=1e-5)
+    some = torch.tensor([4, 1])
+    torch.testing.assert_close(space.unusual(some), space.unusual()[some])
