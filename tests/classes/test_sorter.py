@@ -280,3 +280,12 @@ def test_neighbors_of_a_large_class_do_not_take_images_of_a_small_one():
     others = unit_rows((centers[0] + 0.6 * centers[1]) / 1.6, 40, rng, spread=0.2)
     alone = sort_others(others, features, ids, ids, n_classes=5, seed=0)
     assert (alone == 0).sum() > (sorter.evidence(others).argmax(dim=1).numpy() == 0).sum()
+
+
+def test_a_class_of_one_unlabeled_image_takes_others():
+    features, ids, centers, rng = planted_run()
+    features = torch.cat([features, unit(centers[5:])])
+    ids, labels = np.append(ids, 5), np.append(np.where(ids < 3, ids, -1), -1)
+    others = unit_rows(centers[5], 9, rng)
+    found = sort_others(others, features, ids, labels, n_classes=6, seed=0)
+    assert found.tolist() == [5] * 9

@@ -376,3 +376,16 @@ def test_how_unlikely_a_row_is_in_a_class_without_members():
     np.testing.assert_allclose(space.unusual(), middle - np.array(by_hand), atol=1e-5)
     some = torch.tensor([4, 1])
     torch.testing.assert_close(space.unusual(some), space.unusual()[some])
+
+
+def test_an_image_that_counts_less_takes_less_of_its_class_away():
+    rows, ids = torch.from_numpy(drawn(6, 3)).float(), np.array([0, 0, 0, 1, 1, 1])
+    space = ClassSpace(rows, torch.tensor([1.5, 0.7, 0.2]))
+    weights = torch.tensor([1.0, 0.3, 0.3, 1.0, 1.0, 0.3])
+    counts, sums = space.sums(ids, 2, weights)
+    found = without_itself(space, ids, weights, counts, sums)
+    for row, own in enumerate(ids):
+        left = counts[own] - weights[row], sums[own] - weights[row] * rows[row]
+        alone = ClassSpace(rows[row : row + 1], space.between)
+        by_hand = alone.evidence(left[0][None], left[1][None])
+        assert float(found[row, own]) == pytest.approx(float(by_hand), abs=1e-4)
