@@ -285,23 +285,27 @@ def with_known_classes(
         labels: (n,) their classes.
         share: of known classes, 0 to 1.
     """
-    _, number = np.unique(labels, return_inverse=True)
-    sizes = np.bincount(number)
-    if len(sizes) < 2:  # one mean does not vary
+    means, _ = group_means(rows, labels)
+    if len(means) < 2:  # one mean does not vary
         return total
-    sums = np.zeros((len(sizes), rows.shape[1]))
-    np.add.at(sums, number, rows)
-    between = np.atleast_2d(np.cov((sums / sizes[:, None]).T))
+    between = np.atleast_2d(np.cov(means.T))
     mixed: FloatArray = (1 - share) * total + share * (within + between)
     return mixed
 
 
 def scatter(rows: FloatArray, groups: IntArray) -> FloatArray:
     """(d, d) sum of squares and products of the rows around the mean of their group."""
+    means, number = group_means(rows, groups)
+    away = rows - means[number]
+    total: FloatArray = away.T @ away
+    return total
+
+
+def group_means(rows: FloatArray, groups: IntArray) -> tuple[FloatArray, IntArray]:
+    """(G, d) mean of the (n, d) rows of each group, and the (n,) number of the group of each."""
     _, number = np.unique(groups, return_inverse=True)
     sizes = np.bincount(number)
     sums = np.zeros((len(sizes), rows.shape[1]))
     np.add.at(sums, number, rows)
-    away = rows - (sums / sizes[:, None])[number]
-    total: FloatArray = away.T @ away
-    return total
+    means: FloatArray = sums / sizes[:, None]
+    return means, number
