@@ -26,7 +26,10 @@ ELSEWHERE = {
     *("halved_dims", "halved_images", "told", "told_without_hidden", "told_images"),
     *("confidence_slope", "evidence_share", "lone_evidence_weight"),
 }
-SHARES = {"isotropic", "hidden_classes", "hidden_labels", "lone_quantile", "mixed", "edge"}
+SHARES = {
+    *("isotropic", "hidden_classes", "hidden_labels", "lone_quantile", "mixed", "edge"),
+    *("known_between", "known_isotropic", "unseen_share"),
+}
 
 
 def chosen_cells():
