@@ -49,6 +49,7 @@ from bacon_gcd.classes.reliability import (
 )
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import Reduced, reduced
+from bacon_gcd.system.threads import one_blas_thread
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -87,6 +88,7 @@ class First:
     """(N, C)"""
 
 
+@one_blas_thread()
 def find_classes(
     features: Tensor,
     labels: IntArray,

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.cluster import assign, kmeans, unit
+from bacon_gcd.system.threads import one_blas_thread
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -207,6 +208,7 @@ def reduced(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RUL
     )
 
 
+@one_blas_thread()
 def fit_space(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RULES) -> ClassSpace:
     """The space of (N, D) unit features, from (N,) labels where -1 = unlabeled. Ours."""
     return reduced(features, labels, seed=seed, rules=rules).space(labels)
