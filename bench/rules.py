@@ -27,7 +27,7 @@ ELSEWHERE = {
     *("confidence_slope", "evidence_share", "lone_evidence_weight"),
 }
 SHARES = {
-    *("isotropic", "hidden_classes", "hidden_labels", "lone_quantile", "mixed", "edge"),
+    *("isotropic", "hidden_classes", "hidden_labels", "lone_quantile", "edge"),
     *("known_between", "known_isotropic", "unseen_share"),
 }
 

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import ClassSpace, clustered, sample
-from bacon_gcd.cluster import contingency, unit
+from bacon_gcd.cluster import unit
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[int, int]
 Linkage = Literal["ward", "average"]
-LEVELS = 40  # numbers of clusters at which a merge tree is compared with known classes
+LEVELS = 40  # numbers of clusters of which the shapes are compared
 MIN_IMAGES = 4  # of which a merge tree is made
 
 
@@ -87,27 +87,23 @@ def merges(
 def count_new(
     space: ClassSpace,
     rows: Tensor,
-    guess: IntArray,
     new: BoolArray,
     *,
     n_known: int,
     seed: int,
     rules: Rules = RULES,
 ) -> tuple[float, dict[str, float]]:
-    """The number of new classes, and what three ways of counting make of it. Ours.
+    """The number of new classes, and what two ways of counting make of it. Ours.
 
-    Known classes are the measure of two. `heights`: known images are merged until as many clusters
-    are left as there are known classes, and new images up to the same height. `pairs`: all images
-    are merged as far as images of one known class come together and others do not. Few known
-    classes are a poor measure; then the third counts more, `evidence`: new images are merged as
-    long as that makes them likelier.
+    `heights`: known images are merged until as many clusters are left as there are known classes,
+    and new images up to the same height. Few known classes are a poor measure; then `evidence`
+    counts more: new images are merged as long as that makes them likelier.
 
     Args:
         rows: (N, d) unit positions by which images are merged.
-        guess: (N,) known class that each image would be in.
         new: (N,) images that seem to be of no known class.
     """
-    found: dict[str, list[float]] = {"heights": [], "pairs": [], "evidence": []}
+    found: dict[str, list[float]] = {"heights": [], "evidence": []}
     if not new.any():
         return 0.0, dict.fromkeys(found, 0.0)
     for draw in range(seed, seed + rules.counting_seeds):
@@ -115,13 +111,11 @@ def count_new(
         found["heights"].append(
             by_heights(rows, new, tree, n_known=n_known, seed=draw, rules=rules)
         )
-        found["pairs"].append(by_pairs(rows, guess, new, n_known=n_known, seed=draw, rules=rules))
         found["evidence"].append(by_evidence(space, new, tree, rules))
     ways = {name: float(np.median(counts)) for name, counts in found.items()}
     logs = {name: float(np.log(max(count, 1.0))) for name, count in ways.items()}
     share = measured_share(n_known, rules)
-    mean = share * (logs["heights"] + logs["pairs"]) / 2 + (1 - share) * logs["evidence"]
-    return float(np.exp(mean)), ways
+    return float(np.exp(share * logs["heights"] + (1 - share) * logs["evidence"])), ways
 
 
 def measured_share(n_known: int, rules: Rules = RULES) -> float:
@@ -166,22 +160,6 @@ def by_heights(
     return 1.0 + float((new_tree.heights > np.sqrt(low * high)).sum())
 
 
-def by_pairs(
-    rows: Tensor, guess: IntArray, new: BoolArray, *, n_known: int, seed: int, rules: Rules = RULES
-) -> float:
-    """New clusters of all images, in the cut that agrees best with the known classes."""
-    tree = merges(rows, seed=seed, rules=rules)
-    if tree is None or new.all():
-        return float(new.any())
-    levels = np.unique(np.geomspace(max(2, n_known), tree.n_parts, LEVELS).astype(int))
-    cuts = [tree.cut(level) for level in levels]
-    scores = np.array([pair_score(cut[~new], guess[~new]) for cut in cuts])
-    padded = np.concatenate([scores[:1], scores, scores[-1:]])
-    best = cuts[int(np.convolve(padded, [0.25, 0.5, 0.25], "valid").argmax())]
-    sizes = np.bincount(best)
-    return float(((np.bincount(best, new) > rules.mixed * sizes) & (sizes >= rules.least)).sum())
-
-
 def by_evidence(
     space: ClassSpace, new: BoolArray, tree: Merges | None, rules: Rules = RULES
 ) -> float:
@@ -211,21 +189,6 @@ def by_evidence(
 def _evidence(count: float, total: FloatArray, between: FloatArray) -> float:
     spread = 1 + count * between
     return float((total**2 * between / spread - np.log(spread)).sum() / 2)
-
-
-def pair_score(clusters: IntArray, classes: IntArray) -> float:
-    """F1 of pairs of images of one class that share a cluster, each class counting once. Ours."""
-    _, rows = np.unique(clusters, return_inverse=True)
-    _, columns = np.unique(classes, return_inverse=True)
-    n_rows, n_columns = int(rows.max()) + 1, int(columns.max()) + 1
-    hits = contingency(rows, columns, n_clusters=n_rows, n_classes=n_columns)
-    totals = hits.sum(axis=0)
-    pairs = totals * (totals - 1)
-    kept = float(((hits * (hits - 1)).sum(axis=0) / np.maximum(pairs, 1)).sum())
-    share = hits / totals
-    mixed = float((share.sum(axis=1) ** 2).sum() - (share**2).sum())
-    n_judged = int((pairs > 0).sum())
-    return 2 * kept / max(2 * kept + mixed + n_judged - kept, 1e-12)
 
 
 def count_by_shape(

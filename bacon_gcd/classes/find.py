@@ -141,7 +141,7 @@ def by_evidence(question: Question) -> First:
     )
     line = learned_threshold(rows, labels, view.neighbors, (known, new), seed=seed)
     view = replace(view, grouped_by=linkage_for(labels, guess, score >= line, rules))
-    number = count_classes(view, labels, guess, score < line, allowed=question.allowed)
+    number = count_classes(view, labels, score < line, allowed=question.allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
         number, score = without_fragments(view, labels, score, line, known, new, number)
     scores = sort(view, labels, guess, score, line, n_new=number.estimate - question.n_known)
@@ -181,7 +181,7 @@ def linkage_for(
 
 
 def count_classes(
-    view: View, labels: IntArray, guess: IntArray, below: BoolArray, *, allowed: Range | None
+    view: View, labels: IntArray, below: BoolArray, *, allowed: Range | None
 ) -> ClassNumber:
     """The number of classes; one that is given is not counted.
 
@@ -197,7 +197,7 @@ def count_classes(
         middle, least, most = count_by_shape(view.space, seed=view.seed, rules=view.rules)
         return number_of(0, middle, {"least": least, "most": most}, limits, view.rules)
     n_new, ways = count_new(
-        view.space, view.points, guess, new, n_known=n_known, seed=view.seed, rules=view.rules
+        view.space, view.points, new, n_known=n_known, seed=view.seed, rules=view.rules
     )
     n_new = crowded(n_new, new, n_known=n_known, n_unlabeled=n_unlabeled, rules=view.rules)
     return number_of(n_known, n_new, ways, limits, view.rules)

@@ -193,9 +193,10 @@ def learned_threshold(
     *,
     seed: int,
 ) -> float:
-    """The threshold of these scores; of neighbors, too, where no class has a label to hide. Ours.
+    """The threshold of these scores; of neighbors where no class has a label to hide. Ours.
 
-    Without hidden images of known classes the threshold is too low, by neighbors alone too high.
+    Neighbors of a label lie nearer to it than its class does, so that threshold is rather high: few
+    images of new classes are put into known ones.
 
     scores: of hidden images of known classes, and of hidden classes.
     """
@@ -211,7 +212,7 @@ def learned_threshold(
     )
     if min(map(len, near)) < rules.min_scores:
         return line
-    return (line + _logistic_threshold(*near, rules)) / 2
+    return _logistic_threshold(*near, rules)
 
 
 def threshold(known: FloatArray, new: FloatArray, rules: Rules = RULES) -> float:

@@ -102,15 +102,13 @@ class Rules:
     """The same where no class can be hidden."""
     told_images: float = 27.0
     """Independent images that an accuracy told by all of them is worth, in its interval."""
-    confidence_slope: float = 0.6
+    confidence_slope: float = 0.7
     """Log-odds of a confidence, over those of a softmax whose mean is right."""
     evidence_share: float = 0.5
     """Standard deviations of the regression that one of the evidence of known classes counts, when
     the probability of a known class is told."""
     spread_of_count: float = 0.8
     """Half the width of the interval of the number of new classes, on a log scale."""
-    mixed: float = 0.5
-    """Share of new images from which a cluster counts as new."""
 
     min_scores: int = 4
     """Scores of hidden images of each kind, before a threshold is fitted to them."""

@@ -10,13 +10,11 @@ from bacon_gcd.classes.count import (
     Merges,
     by_evidence,
     by_heights,
-    by_pairs,
     count_by_shape,
     count_new,
     crowded,
     merges,
     number_of,
-    pair_score,
     silhouette,
 )
 from bacon_gcd.classes.rules import RULES, Rules
@@ -39,17 +37,16 @@ def test_planted_new_classes_are_counted(n_new):
     rows, ids = planted(8 + n_new)
     space = ClassSpace(rows * 10, torch.full((rows.shape[1],), 20.0))
     new = ids >= 8
-    found, ways = count_new(space, rows, np.minimum(ids, 7), new, n_known=8, seed=0)
-    assert ways["heights"] == ways["pairs"] == n_new
+    found, ways = count_new(space, rows, new, n_known=8, seed=0)
+    assert ways["heights"] == n_new
     assert found == pytest.approx(n_new, rel=0.4)
 
 
-def test_heights_and_pairs_count_without_the_third_way():
+def test_heights_alone_count_clear_classes():
     rows, ids = planted(9)
     new = ids >= 4
     tree = merges(rows[torch.from_numpy(new)], seed=0)
     assert by_heights(rows, new, tree, n_known=4, seed=0) == 5
-    assert by_pairs(rows, np.minimum(ids, 3), new, n_known=4, seed=0) in (5, 6)
 
 
 def test_evidence_alone_counts_clear_classes():
@@ -61,11 +58,10 @@ def test_evidence_alone_counts_clear_classes():
 @pytest.mark.parametrize(("n_known", "share"), [(9, 1 / 2), (18, 8 / 9)])
 def test_the_evidence_counts_less_the_more_classes_are_known(n_known, share, monkeypatch):
     monkeypatch.setattr(count, "by_heights", lambda *args, **named: 4.0)
-    monkeypatch.setattr(count, "by_pairs", lambda *args, **named: 4.0)
     monkeypatch.setattr(count, "by_evidence", lambda *args, **named: 16.0)
     rows, ids = planted(3)
     space = ClassSpace(rows, torch.ones(rows.shape[1]))
-    found, _ = count_new(space, rows, ids, ids >= 0, n_known=n_known, seed=0)
+    found, _ = count_new(space, rows, ids >= 0, n_known=n_known, seed=0)
     assert np.log(found) == pytest.approx(share * np.log(4) + (1 - share) * np.log(16))
 
 
@@ -82,23 +78,9 @@ def test_average_linkage_leaves_a_small_class_its_own_cluster():
 def test_no_new_image_is_no_new_class():
     rows, ids = planted(3)
     space = ClassSpace(rows, torch.ones(rows.shape[1]))
-    found, ways = count_new(space, rows, ids, ids < 0, n_known=3, seed=0)
+    found, ways = count_new(space, rows, ids < 0, n_known=3, seed=0)
     assert found == 0.0
-    assert ways == {"heights": 0.0, "pairs": 0.0, "evidence": 0.0}
-
-
-def test_pair_score_is_one_only_for_the_classes_themselves():
-    classes = np.array([0, 0, 0, 1, 1, 2, 2])
-    assert pair_score(classes + 5, classes) == pytest.approx(1.0)
-    assert pair_score(np.zeros(7, dtype=np.int64), classes) < 0.7
-    assert pair_score(np.arange(7), classes) == 0.0
-
-
-def test_a_large_class_weighs_as_much_as_a_small_one():
-    small = np.array([0] * 100 + [1] * 4)
-    broken_large = np.concatenate([np.arange(100), [200] * 4])
-    broken_small = np.concatenate([[200] * 100, np.arange(4)])
-    assert pair_score(broken_large, small) == pytest.approx(pair_score(broken_small, small))
+    assert ways == {"heights": 0.0, "evidence": 0.0}
 
 
 def space_of(rows):
@@ -130,10 +112,10 @@ def test_silhouette_prefers_the_true_clusters():
 
 
 def test_the_interval_holds_the_estimate_and_keeps_to_the_limits():
-    found = number_of(5, 4.0, {"heights": 2.0, "pairs": 9.0}, (5, 12))
+    found = number_of(5, 4.0, {"heights": 2.0, "evidence": 9.0}, (5, 12))
     assert found.estimate == 9
     assert found.interval == (6, 12)
-    assert found.beside == {"heights": 7, "pairs": 14}
+    assert found.beside == {"heights": 7, "evidence": 14}
     assert number_of(5, 0.0, {"heights": 0.0}, (5, 12)).interval == (5, 5)
 
 
@@ -171,13 +153,12 @@ def test_a_count_is_the_median_of_three_draws_and_none_is_less_than_one(monkeypa
         return heights[seed]
 
     monkeypatch.setattr(count, "by_heights", by_seed)
-    monkeypatch.setattr(count, "by_pairs", lambda *args, **named: 0.0)
     monkeypatch.setattr(count, "by_evidence", lambda *args, **named: 3.0)
     rows, ids = planted(2, each=10)
-    found, ways = count_new(space_of(rows), rows, ids, ids >= 0, n_known=9, seed=5)
+    found, ways = count_new(space_of(rows), rows, ids >= 0, n_known=9, seed=5)
     assert seen == [5, 6, 7]
-    assert ways == {"heights": 4.0, "pairs": 0.0, "evidence": 3.0}
-    assert np.log(found) == pytest.approx(np.log(4) / 4 + np.log(1) / 4 + np.log(3) / 2)
+    assert ways == {"heights": 4.0, "evidence": 3.0}
+    assert np.log(found) == pytest.approx(np.log(4) / 2 + np.log(3) / 2)
 
 
 def tree_of(heights):
@@ -225,60 +206,6 @@ class FakeTree:
         return np.where(images < 200, images % level, level)
 
 
-@pytest.mark.parametrize(("n_known", "first"), [(1, 2), (2, 2), (7, 7)])
-@pytest.mark.parametrize("seed", range(6))
-def test_pairs_take_the_best_of_forty_cuts_after_smoothing(n_known, first, seed, monkeypatch):
-    tree, scores = FakeTree(90), np.random.default_rng(seed).uniform(size=40)
-    given = iter(scores)
-    monkeypatch.setattr(count, "merges", lambda *args, **named: tree)
-    monkeypatch.setattr(count, "pair_score", lambda clusters, classes: next(given))
-    new = np.arange(400) < 200
-    found = by_pairs(torch.zeros(400, 2), np.zeros(400), new, n_known=n_known, seed=0)
-    assert tree.levels == sorted({int(n + 1e-9) for n in np.geomspace(first, 90, 40)})
-    last = len(tree.levels) - 1
-    smooth = [
-        scores[max(i - 1, 0)] + 2 * scores[i] + scores[min(i + 1, last)] for i in range(last + 1)
-    ]
-    assert found == tree.levels[int(np.argmax(smooth))]
-
-
-@pytest.mark.parametrize(
-    ("scores", "best"), [([0.5, 0.5, 0.5, 0.0, 0.7], 6), ([0.7, 0.0, 0.5, 0.5, 0.5], 2)]
-)
-def test_the_first_and_the_last_cut_are_their_own_neighbors(scores, best, monkeypatch):
-    given = iter(scores)
-    monkeypatch.setattr(count, "merges", lambda *args, **named: FakeTree(6))
-    monkeypatch.setattr(count, "pair_score", lambda clusters, classes: next(given))
-    new = np.arange(400) < 200
-    assert by_pairs(torch.zeros(400, 2), np.zeros(400), new, n_known=2, seed=0) == best
-
-
-def test_pairs_are_those_of_known_images(monkeypatch):
-    seen, tree = [], FakeTree(2)
-    monkeypatch.setattr(count, "merges", lambda *args, **named: tree)
-    monkeypatch.setattr(count, "pair_score", lambda *both: seen.append(both) or 0.5)
-    by_pairs(torch.zeros(400, 2), np.arange(400), np.arange(400) < 200, n_known=1, seed=0)
-    assert seen[0][0].tolist() == [2] * 200
-    assert seen[0][1].tolist() == list(range(200, 400))
-
-
-def test_a_cluster_is_new_if_it_has_two_images_and_more_than_half_are_new(monkeypatch):
-    clusters = np.array([0, 1, 1, 2, 2, 3, 3, 3, 4, 4])
-    new = np.array([1, 1, 1, 1, 0, 1, 1, 0, 0, 0], dtype=bool)  # clusters 1 and 3 are new
-    tree = FakeTree(2)
-    tree.cut = lambda level: clusters
-    monkeypatch.setattr(count, "merges", lambda *args, **named: tree)
-    assert by_pairs(torch.zeros(10, 2), clusters, new, n_known=2, seed=0) == 2
-
-
-def test_pairs_of_too_few_images_or_of_none_that_is_known_say_one_class():
-    rows, ids = planted(4, each=10)
-    few = by_pairs(rows[:3], ids[:3], np.array([True, False, False]), n_known=1, seed=0)
-    assert few == 1.0
-    assert by_pairs(rows[:3], ids[:3], np.zeros(3, dtype=bool), n_known=1, seed=0) == 0.0
-    assert by_pairs(rows, ids, ids >= 0, n_known=1, seed=0) == 1.0
-
-
 @pytest.mark.parametrize("n", [1, 3])
 def test_the_evidence_of_a_cluster_is_the_density_of_one_class_over_that_of_no_spread(n):
     rows, between = np.random.default_rng(n).normal(size=(n, 2)), np.array([3.0, 0.5])
@@ -307,24 +234,6 @@ def test_by_evidence_tries_every_cut_of_the_tree(weight, seed):
     best = max(totals, key=lambda n: totals[n])
     assert by_evidence(space, new, tree, Rules(evidence_weight=weight)) == best
     assert by_evidence(space, new, None) == 1.0
-
-
-def same_cluster(clusters, first, second):
-    """Share of pairs, one image of each list, that share a cluster; an image is no pair."""
-    pairs = [(i, j) for i in first for j in second if i != j]
-    return np.mean([clusters[i] == clusters[j] for i, j in pairs]) if pairs else 0.0
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_pair_score_is_the_f1_of_all_pairs_of_images(seed):
-    rng = np.random.default_rng(seed)
-    clusters, classes = rng.integers(3, 7, 15), np.append(rng.integers(0, 3, 14), 9)
-    members = [np.flatnonzero(classes == c) for c in np.unique(classes)]  # the last has one image
-    kept = sum(same_cluster(clusters, each, each) for each in members)
-    mixed = sum(same_cluster(clusters, a, b) for a in members for b in members if a is not b)
-    missed = sum(1 - same_cluster(clusters, each, each) for each in members if len(each) > 1)
-    by_hand = 2 * kept / (2 * kept + mixed + missed)
-    assert pair_score(clusters, classes) == pytest.approx(by_hand)
 
 
 def shaped(monkeypatch, values, n_rows=400, n_parts=6):
@@ -411,9 +320,11 @@ def test_clusters_less_than_a_thousandth_apart_have_a_small_silhouette():
 
 
 def test_the_interval_reaches_as_far_as_the_ways_of_counting_and_more():
-    found = number_of(5, 4.0, {"heights": 2.6, "pairs": 9.0}, (5, 99), Rules(spread_of_count=0.5))
+    found = number_of(
+        5, 4.0, {"heights": 2.6, "evidence": 9.0}, (5, 99), Rules(spread_of_count=0.5)
+    )
     assert found.interval == (round(5 + 2.6 / np.exp(0.5)), round(5 + 9 * np.exp(0.5)))
-    assert found.beside == {"heights": 8, "pairs": 14}
+    assert found.beside == {"heights": 8, "evidence": 14}
 
 
 def test_new_classes_are_more_where_most_images_are_new_and_known_classes_measure_well():

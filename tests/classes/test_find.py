@@ -166,7 +166,7 @@ def test_classes_are_counted_within_what_is_possible(n_known, n_free, allowed, l
     labels = np.append(np.arange(n_known), np.full(n_free, -1))
     asked = {}
 
-    def counted(space, points, guess, new, *, n_known, seed, rules):
+    def counted(space, points, new, *, n_known, seed, rules):
         asked["new"] = new.tolist()
         return 1.5, {"heights": float(n_known)}
 
@@ -174,7 +174,7 @@ def test_classes_are_counted_within_what_is_possible(n_known, n_free, allowed, l
     monkeypatch.setattr(find, "count_by_shape", lambda *args, **named: (3.0, 2.0, 4.0))
     monkeypatch.setattr(find, "number_of", lambda *args: args)
     below = np.arange(len(labels)) % 2 == 0
-    found = count_classes(view, labels, labels, below, allowed=allowed)
+    found = count_classes(view, labels, below, allowed=allowed)
     ways = (1.5, {"heights": float(n_known)}) if n_known else (3.0, {"least": 2.0, "most": 4.0})
     assert found == (n_known, *ways, limits, view.rules)
     if n_known:
@@ -187,7 +187,7 @@ def test_the_number_of_new_classes_follows_the_share_of_new_images(monkeypatch):
     monkeypatch.setattr(find, "count_new", lambda *args, **named: (8.0, {"heights": 8.0}))
     monkeypatch.setattr(find, "number_of", lambda *args: args)
     below = np.arange(420) < 320  # of the 400 unlabeled images 300
-    found = count_classes(view, labels, labels, below, allowed=None)
+    found = count_classes(view, labels, below, allowed=None)
     more = crowded(8.0, below & (labels < 0), n_known=20, n_unlabeled=400, rules=view.rules)
     assert more > 10
     assert found[:2] == (20, more)
@@ -200,7 +200,7 @@ def test_the_number_of_new_classes_follows_the_share_of_new_images(monkeypatch):
 def test_a_number_that_is_given_is_not_counted(labels, allowed, number):
     view, _, _ = small_view()
     labels = np.array(labels, dtype=np.int64)
-    found = count_classes(view, labels, labels, labels < 0, allowed=allowed)
+    found = count_classes(view, labels, labels < 0, allowed=allowed)
     assert found == ClassNumber(number, (number, number), {})
 
 
@@ -238,7 +238,7 @@ def test_images_on_the_line_are_known(monkeypatch):
     monkeypatch.setattr(find, "learned_threshold", lambda *args, **named: 0.5)
     monkeypatch.setattr(find, "linkage_for", lambda *args: asked.update(above=args[2]) or "ward")
 
-    def counted(view, labels, guess, below, *, allowed):
+    def counted(view, labels, below, *, allowed):
         asked["below"] = below
         return ClassNumber(4, (4, 4), {})
 
