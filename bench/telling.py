@@ -8,16 +8,13 @@ Not one of `make bench`: it takes half an hour.
 """
 
 import json
-from functools import partial
 
 import numpy as np
 import torch
 
-from bacon_gcd.classes.checks import checked
-from bacon_gcd.classes.find import answered, best_of, by_evidence, finished
-from bacon_gcd.classes.halves import agreement_of_halves
+from bacon_gcd.classes.find import checked_answer
 from bacon_gcd.classes.question import Question
-from bacon_gcd.classes.reliability import agreement_of_neighbors, expected, regression_serves
+from bacon_gcd.classes.reliability import expected
 from bench.discovery import shares
 from bench.discovery_sets import DEVELOPED_ON, OUT, features_of, mixture
 from bench.measure import table
@@ -57,20 +54,13 @@ def drawn(x, classes, rng, *, every):
 def measured(x, true, labels, n_known):
     """What tells the accuracy of an answer, and the accuracy, all from 0 to 1."""
     question = Question(torch.from_numpy(x), labels, 0)
-    first = by_evidence(question)
-    n_new = first.number.estimate - n_known
-    checks = checked(first.view, first.rows, labels, None, first.line, n_new=n_new)
-    judge = regression_serves([(evidence.right, judged.right) for evidence, judged in checks])
-    class_ids = best_of(labels, finished(question, first, judge=judge)[1])
-    free = labels < 0
-    hidden = expected(
-        [pair[int(judge)] for pair in checks], known_share=float((class_ids[free] < n_known).mean())
-    )
+    found = checked_answer(question)
+    hidden = expected(found.hidden, known_share=found.known_share(question))
     return {
-        "right": shares(class_ids, true, labels, n_known)["all"] / 100,
+        "right": shares(found.class_ids, true, labels, n_known)["all"] / 100,
         "hidden": None if hidden is None else hidden.accuracy,
-        "halves": agreement_of_halves(question, class_ids, partial(answered, judge=judge)),
-        "neighbors": agreement_of_neighbors(class_ids, first.view.neighbors, free),
+        "halves": found.signs.halves,
+        "neighbors": found.signs.neighbors,
     }
 
 

@@ -88,6 +88,26 @@ class First:
     """(N, C)"""
 
 
+@dataclass(frozen=True, eq=False)
+class Checks:
+    """The classes of all images, and what tells how many of them are right."""
+
+    first: First
+    number: ClassNumber
+    scores: Tensor
+    """(N, C)"""
+    class_ids: IntArray
+    """(N,)"""
+    hidden: Sequence[Checked]
+    """Labeled images that were hidden, sorted in the same way."""
+    signs: Signs
+
+    def known_share(self, question: Question) -> float:
+        """Of the unlabeled images, those in known classes."""
+        found = self.class_ids[question.unlabeled]
+        return float((found < question.n_known).mean()) if len(found) else 1.0
+
+
 @one_blas_thread()
 def find_classes(
     features: Tensor,
@@ -106,16 +126,23 @@ def find_classes(
         groups: (N,) images of one group (a photo series) are hidden together.
     """
     question = Question(features, labels, seed, allowed, groups, rules)
-    first = by_evidence(question)
+    found = checked_answer(question)
+    measured, probabilities = _how_sure(question, found)
+    return _answer(question, found, probabilities, measured)
+
+
+def checked_answer(question: Question) -> Checks:
+    """The classes of all images, and what hidden images and halves of the features say of them."""
+    first, groups = by_evidence(question), question.groups
     n_new = first.number.estimate - question.n_known
-    checks = checked(first.view, first.rows, labels, groups, first.line, n_new=n_new)
+    checks = checked(first.view, first.rows, question.labels, groups, first.line, n_new=n_new)
     judge = regression_serves([(evidence.right, judged.right) for evidence, judged in checks])
     number, scores = finished(question, first, judge=judge)
-    class_ids = best_of(labels, scores)
+    class_ids = best_of(question.labels, scores)
     halves = agreement_of_halves(question, class_ids, partial(answered, judge=judge))
-    used = [pair[int(judge)] for pair in checks]
-    measured, probabilities = _how_sure(question, first, class_ids, scores, used, halves)
-    return _answer(features, labels, class_ids, probabilities, number, measured, rules)
+    near = agreement_of_neighbors(class_ids, first.view.neighbors, question.unlabeled)
+    hidden = [pair[int(judge)] for pair in checks]
+    return Checks(first, number, scores, class_ids, hidden, Signs(halves, near))
 
 
 def answered(question: Question, *, judge: bool) -> IntArray:
@@ -203,43 +230,27 @@ def count_classes(
     return number_of(n_known, n_new, ways, limits, view.rules)
 
 
-def _how_sure(
-    question: Question,
-    first: First,
-    class_ids: IntArray,
-    scores: Tensor,
-    checks: Sequence[Checked],
-    halves: float | None,
-) -> tuple[Expected | None, Tensor]:
+def _how_sure(question: Question, found: Checks) -> tuple[Expected | None, Tensor]:
     """What hidden images say of the answer, and (N, C) probabilities that are as sure as that.
 
     Where too little could be hidden, they are as sure as such answers usually are.
-
-    halves: how often halves of the features answer the same.
     """
-    n_known, unlabeled, rules = question.n_known, question.unlabeled, question.rules
-    share = float((class_ids[unlabeled] < n_known).mean()) if unlabeled.any() else 1.0
-    near = agreement_of_neighbors(class_ids, first.view.neighbors, unlabeled)
-    signs = Signs(halves, near)
-    measured = expected(checks, known_share=share, signs=signs, rules=rules)
-    sure = measured.accuracy if measured else usual_accuracy(signs, rules)
-    free = torch.from_numpy(unlabeled)
-    scores = with_known_evidence(scores, first.score - first.line, unlabeled, n_known, rules)
+    first, unlabeled, rules = found.first, question.unlabeled, question.rules
+    share = found.known_share(question)
+    measured = expected(found.hidden, known_share=share, signs=found.signs, rules=rules)
+    sure = measured.accuracy if measured else usual_accuracy(found.signs, rules)
+    free, above = torch.from_numpy(unlabeled), first.score - first.line
+    scores = with_known_evidence(found.scores, above, unlabeled, question.n_known, rules)
     softmax = (scores / matching_temperature(scores[free], sure)).softmax(dim=1)
     return measured, calibrated(softmax, free, sure, rules)
 
 
 def _answer(
-    features: Tensor,
-    labels: IntArray,
-    class_ids: IntArray,
-    probabilities: Tensor,
-    number: ClassNumber,
-    measured: Expected | None,
-    rules: Rules = RULES,
+    question: Question, found: Checks, probabilities: Tensor, measured: Expected | None
 ) -> Classes:
     """New classes by size, labeled images certain, and centroids for images to come."""
-    n_known, n_classes = int(labels.max(initial=-1)) + 1, probabilities.shape[1]
+    features, labels, n_known = question.features, question.labels, question.n_known
+    class_ids, n_classes = found.class_ids, probabilities.shape[1]
     sizes = np.bincount(class_ids, minlength=n_classes)
     novel = n_known + np.argsort(-sizes[n_known:], kind="stable")
     order = np.concatenate([np.arange(n_known), novel])
@@ -248,9 +259,9 @@ def _answer(
     labeled = np.flatnonzero(labels >= 0)
     probabilities[torch.from_numpy(labeled)] = 0.0
     probabilities[torch.from_numpy(labeled), torch.from_numpy(labels[labeled])] = 1.0
-    weights = np.where(labels < 0, rules.unlabeled_weight, 1.0)
+    weights = np.where(labels < 0, question.rules.unlabeled_weight, 1.0)
     centroids = class_means(features, class_ids, weights, n_classes)
     free = torch.from_numpy(labels < 0)
     sure = float(probabilities[free].amax(dim=1).mean()) if free.any() else 1.0
     temperature = matching_temperature(features[free] @ centroids.T, sure)
-    return Classes(number, class_ids, probabilities.numpy(), centroids, temperature, measured)
+    return Classes(found.number, class_ids, probabilities.numpy(), centroids, temperature, measured)

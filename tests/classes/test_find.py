@@ -10,6 +10,8 @@ from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.count import ClassNumber, crowded
 from bacon_gcd.classes.find import count_classes, find_classes, linkage_for
 from bacon_gcd.classes.membership import class_means
+from bacon_gcd.classes.question import Question
+from bacon_gcd.classes.reliability import NO_SIGNS
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.cluster import unit
 from tests.classes.planted_features import agreement, planted, small_view, some_labels
@@ -204,13 +206,18 @@ def test_a_number_that_is_given_is_not_counted(labels, allowed, number):
     assert found == ClassNumber(number, (number, number), {})
 
 
+def answer_of(features, labels, class_ids, probabilities, number):
+    found = find.Checks(None, number, probabilities, class_ids, (), NO_SIGNS)
+    return find._answer(Question(features, labels, 0), found, probabilities, None)
+
+
 def test_an_answer_has_new_classes_by_size_and_certain_labels():
     features = unit(torch.from_numpy(np.random.default_rng(0).normal(size=(6, 3))).float())
     labels, classes = np.array([0, -1, -1, -1, -1, -1]), np.array([0, 0, 1, 2, 2, 1])
     classes = np.append(classes[:-1], 2)  # class 2 has three images, class 1 has one
     given = torch.from_numpy(np.random.default_rng(1).dirichlet(np.ones(3), 6)).float()
     number = ClassNumber(3, (2, 4), {})
-    found = find._answer(features, labels, classes, given.clone(), number, None)
+    found = answer_of(features, labels, classes, given.clone(), number)
     assert found.class_ids.tolist() == [0, 0, 2, 1, 1, 1]
     np.testing.assert_array_equal(found.probabilities[0], [1.0, 0.0, 0.0])
     np.testing.assert_array_equal(found.probabilities[1:], given[1:, [0, 2, 1]].numpy())
@@ -225,7 +232,7 @@ def test_an_answer_has_new_classes_by_size_and_certain_labels():
 def test_an_answer_without_unlabeled_images_is_certain():
     features, labels = unit(torch.eye(3)), np.array([0, 1, 0])
     number = ClassNumber(2, (2, 2), {})
-    found = find._answer(features, labels, labels, torch.full((3, 2), 0.5), number, None)
+    found = answer_of(features, labels, labels, torch.full((3, 2), 0.5), number)
     assert found.probabilities.tolist() == [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     assert found.temperature == 1.0
 
