@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import Ema
 from bacon_gcd.methods import fixmatch
-from bacon_gcd.methods.base import Method, MethodSettings, TailSource, Task
+from bacon_gcd.methods.base import Method, TailSource, Task
 from bacon_gcd.objectives import (
     agree_balanced,
     agree_when_confident,
@@ -23,31 +22,14 @@ from bacon_gcd.pseudo_labels import balanced_keep_rates
 
 
 @dataclass(frozen=True)
-class ABCSettings(MethodSettings):
+class ABCSettings(fixmatch.FixMatchSettings):
     """Sizes of novel classes are unknown, so their pseudo-labels are always kept."""
 
-    priors: ClassVar = ("labeled", "oracle")
-    prior: Annotated[str, "class sizes behind the keep rates: " + ", ".join(priors)] = "labeled"
-    threshold: Annotated[float, "confidence from which a pseudo-label is taught"] = 0.95
-    classifier: Annotated[str, "cosine or linear"] = "cosine"
-    temperature: Annotated[float, "of the logits: 0.1 for cosine, 1 for linear"] = 0.1
-    decay: Annotated[float, "of the slow copy that answers"] = 0.999
-    shrink: Annotated[float, "share the live weights lose each step (native: 4e-5)"] = 0.0
-
-    def __post_init__(self) -> None:
-        choose("prior", self.prior, self.priors)
-        choose("classifier", self.classifier, fixmatch.CLASSIFIERS)
-
-    @property
-    def needs_oracle(self) -> bool:
-        """Whether the true class counts must be handed to the method."""
-        return self.prior == "oracle"
+    prior: Annotated[str, "class sizes behind the keep rates: labeled, oracle"] = "labeled"
 
 
 ADAPTED = ABCSettings()
-NATIVE_SETTINGS = replace(
-    ADAPTED, classifier="linear", temperature=1.0, shrink=fixmatch.NATIVE_SHRINK
-)
+NATIVE_SETTINGS = fixmatch.as_published(ADAPTED)
 
 
 class ABC(Method):

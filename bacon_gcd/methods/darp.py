@@ -9,46 +9,29 @@ import torch
 from torch import Tensor, nn
 
 from bacon_gcd.alignment import align, certainty, denoise
-from bacon_gcd.config import choose
 from bacon_gcd.data.batches import Batch
 from bacon_gcd.heads import Ema
 from bacon_gcd.methods import fixmatch
-from bacon_gcd.methods.base import Method, MethodSettings, Probe, TailSource, Task
+from bacon_gcd.methods.base import Method, Probe, TailSource, Task
 from bacon_gcd.methods.target_sizes import SOURCES, TargetSizes
 from bacon_gcd.objectives import agree_when_confident, classify_weak
 from bacon_gcd.pseudo_labels import rank_within
 
 
 @dataclass(frozen=True)
-class DARPSettings(MethodSettings):
+class DARPSettings(fixmatch.FixMatchSettings):
     """Lengths in epochs are of a run of 200: the warm-up is DARP's 200 of 500."""
 
-    priors: ClassVar = SOURCES
+    priors: ClassVar[tuple[str, ...]] = SOURCES
     prior: Annotated[str, "sizes to align to: " + ", ".join(SOURCES)] = "labeled"
     warmup: Annotated[float, "epochs before pseudo-labels are refined"] = 80
     interval: Annotated[int, "steps between refinements; the authors take 100 on CIFAR-100"] = 10
     alpha: Annotated[float, "candidates per image of a class when noise is removed"] = 2.0
     held_out: Annotated[int, "labeled images per class kept apart, for the prior confusion"] = 10
-    threshold: Annotated[float, "confidence from which a pseudo-label is taught"] = 0.95
-    classifier: Annotated[str, "cosine or linear"] = "cosine"
-    temperature: Annotated[float, "of the logits: 0.1 for cosine, 1 for linear"] = 0.1
-    decay: Annotated[float, "of the slow copy that answers"] = 0.999
-    shrink: Annotated[float, "share the live weights lose each step (native: 4e-5)"] = 0.0
-
-    def __post_init__(self) -> None:
-        choose("prior", self.prior, self.priors)
-        choose("classifier", self.classifier, fixmatch.CLASSIFIERS)
-
-    @property
-    def needs_oracle(self) -> bool:
-        """Whether the true class counts must be handed to the method."""
-        return self.prior == "oracle"
 
 
 ADAPTED = DARPSettings()
-NATIVE_SETTINGS = replace(
-    ADAPTED, classifier="linear", temperature=1.0, shrink=fixmatch.NATIVE_SHRINK
-)
+NATIVE_SETTINGS = fixmatch.as_published(ADAPTED)
 
 
 class DARP(Method):
