@@ -124,20 +124,29 @@ def measured_share(n_known: int, rules: Rules = RULES) -> float:
 
 
 def crowded(
-    n_new: float, new: BoolArray, *, n_known: int, n_unlabeled: int, rules: Rules = RULES
+    n_new: float,
+    new: BoolArray,
+    *,
+    n_known: int,
+    n_unlabeled: int,
+    lone: bool = False,
+    rules: Rules = RULES,
 ) -> float:
-    """The number of new classes, more of them where most images are new. Ours.
+    """The number of new classes, more of them where known ones measure too coarsely. Ours.
 
-    There, new classes are more than the known ones and lie closer together, so that what parts
-    known classes merges new ones. Every class keeps enough images to be told apart, and few known
+    Where most images are new, new classes are more than the known ones and lie closer together, so
+    that what parts known classes merges new ones. Where no class has a second label, known classes
+    hold many images of new ones. Every class keeps enough images to be told apart, and few known
     classes measure too little to be corrected.
 
-    new: (N,) images that seem to be of no known class.
+    Args:
+        new: (N,) images that seem to be of no known class.
+        lone: no class has a second label.
     """
     n_images = int(new.sum())
     trusted = max(2 * measured_share(n_known, rules) - 1, 0.0)
-    beyond_half = max(n_images / n_unlabeled - 0.5, 0.0)
-    more = n_new * float(np.exp(rules.crowding * trusted * beyond_half))
+    growth = rules.crowding * max(n_images / n_unlabeled - 0.5, 0.0) + rules.lone_growth * lone
+    more = n_new * float(np.exp(trusted * growth))
     return max(n_new, min(more, n_images / rules.crowded_images))
 
 

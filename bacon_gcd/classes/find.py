@@ -226,7 +226,10 @@ def count_classes(
     n_new, ways = count_new(
         view.space, view.points, new, n_known=n_known, seed=view.seed, rules=view.rules
     )
-    n_new = crowded(n_new, new, n_known=n_known, n_unlabeled=n_unlabeled, rules=view.rules)
+    lone = int((labels >= 0).sum()) == len(np.unique(labels[labels >= 0]))
+    n_new = crowded(
+        n_new, new, n_known=n_known, n_unlabeled=n_unlabeled, lone=lone, rules=view.rules
+    )
     return number_of(n_known, n_new, ways, limits, view.rules)
 
 

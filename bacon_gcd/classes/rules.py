@@ -63,6 +63,8 @@ class Rules:
     crowding: float = 10.0
     """Growth of the number of new classes, on a log scale, with the share of new images beyond a
     half: many new classes lie closer together than the known ones that measure them."""
+    lone_growth: float = 0.7
+    """The same where no class has a second label: many images in known classes are new ones."""
     crowded_images: float = 15.0
     """New images for each class up to which that number grows."""
     evidence_weight: float = 0.02
