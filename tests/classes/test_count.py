@@ -339,3 +339,16 @@ def test_new_classes_are_more_where_most_images_are_new_and_known_classes_measur
     assert [found(0.9, n_known=n_known) for n_known in (1, 5, 10)] == [4.0, 4.0, 4.0]
     assert found(0.8, crowded_images=160.0) == 5.0  # 800 new images
     assert found(0.8, crowded_images=1000.0) == 4.0  # never fewer than were counted
+
+
+@pytest.mark.parametrize("share", [0.2, 0.75])
+def test_new_classes_are_more_where_no_class_has_a_second_label(share):
+    rules = replace(RULES, crowding=4.0, measuring_classes=10.0, lone_growth=0.7)
+    new = np.arange(1000) < share * 1000
+
+    def found(n_known, lone):
+        return crowded(4.0, new, n_known=n_known, n_unlabeled=1000, lone=lone, rules=rules)
+
+    trusted = 2 * 27 / 28 - 1
+    assert found(30, True) == pytest.approx(found(30, False) * np.exp(0.7 * trusted))
+    assert found(10, True) == found(10, False) == 4.0

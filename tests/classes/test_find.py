@@ -183,14 +183,16 @@ def test_classes_are_counted_within_what_is_possible(n_known, n_free, allowed, l
         assert asked["new"] == (below & (labels < 0)).tolist()
 
 
-def test_the_number_of_new_classes_follows_the_share_of_new_images(monkeypatch):
+@pytest.mark.parametrize("each", [1, 2])
+def test_the_number_of_new_classes_follows_the_new_images_and_the_labels(each, monkeypatch):
     view, _, _ = small_view()
-    labels = np.append(np.arange(20), np.full(400, -1))
+    labels = np.append(np.repeat(np.arange(20), each), np.full(400, -1))
     monkeypatch.setattr(find, "count_new", lambda *args, **named: (8.0, {"heights": 8.0}))
     monkeypatch.setattr(find, "number_of", lambda *args: args)
-    below = np.arange(420) < 320  # of the 400 unlabeled images 300
+    below = np.arange(len(labels)) < 20 * each + 300
     found = count_classes(view, labels, below, allowed=None)
-    more = crowded(8.0, below & (labels < 0), n_known=20, n_unlabeled=400, rules=view.rules)
+    new = below & (labels < 0)
+    more = crowded(8.0, new, n_known=20, n_unlabeled=400, lone=each == 1, rules=view.rules)
     assert more > 10
     assert found[:2] == (20, more)
 
