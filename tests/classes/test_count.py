@@ -153,12 +153,12 @@ def test_a_count_is_the_median_of_three_draws_and_none_is_less_than_one(monkeypa
         return heights[seed]
 
     monkeypatch.setattr(count, "by_heights", by_seed)
-    monkeypatch.setattr(count, "by_evidence", lambda *args, **named: 3.0)
+    monkeypatch.setattr(count, "by_evidence", lambda *args, **named: 0.0)
     rows, ids = planted(2, each=10)
     found, ways = count_new(space_of(rows), rows, ids >= 0, n_known=9, seed=5)
     assert seen == [5, 6, 7]
-    assert ways == {"heights": 4.0, "evidence": 3.0}
-    assert np.log(found) == pytest.approx(np.log(4) / 2 + np.log(3) / 2)
+    assert ways == {"heights": 4.0, "evidence": 0.0}
+    assert np.log(found) == pytest.approx(np.log(4) / 2 + np.log(1) / 2)
 
 
 def tree_of(heights):
