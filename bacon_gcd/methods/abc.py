@@ -25,7 +25,9 @@ from bacon_gcd.pseudo_labels import balanced_keep_rates
 class ABCSettings(fixmatch.FixMatchSettings):
     """Sizes of novel classes are unknown, so their pseudo-labels are always kept."""
 
-    prior: Annotated[str, "class sizes behind the keep rates: labeled, oracle"] = "labeled"
+    prior: Annotated[
+        str, "class sizes behind the keep rates: " + ", ".join(fixmatch.FixMatchSettings.priors)
+    ] = "labeled"
 
 
 ADAPTED = ABCSettings()
