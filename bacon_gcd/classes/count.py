@@ -11,7 +11,7 @@ import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
-from bacon_gcd.classes.rules import RULES, Rules
+from bacon_gcd.classes.rules import RULES, Rules, share_by_number
 from bacon_gcd.classes.space import ClassSpace, clustered, sample
 from bacon_gcd.cluster import unit
 
@@ -120,7 +120,7 @@ def count_new(
 
 def measured_share(n_known: int, rules: Rules = RULES) -> float:
     """How much known classes say of the number of new ones; the evidence says the rest. Ours."""
-    return float(n_known**3 / (n_known**3 + rules.measuring_classes**3))
+    return share_by_number(n_known, rules.measuring_classes)
 
 
 def crowded(

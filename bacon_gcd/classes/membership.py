@@ -24,6 +24,7 @@ from bacon_gcd.cluster import kmeans, unit
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
+LEAST_GAP = 1e-3  # between the score of a class that is given an image and the next best
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ def keep_one(class_ids: IntArray, scores: Tensor, unlabeled: BoolArray, kept: Bo
         if free.any():
             row = int(np.where(free, gap[:, column], -np.inf).argmax())
             class_ids[row] = number
-            scores[row, number] = scores[row].max() + 1e-3
+            scores[row, number] = scores[row].max() + LEAST_GAP
 
 
 def class_means(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.rules import RULES, Rules
+from bacon_gcd.classes.rules import RULES, Rules, share_by_number
 
 IntArray = npt.NDArray[np.int64]
 CHUNK = 65_536
@@ -54,6 +54,8 @@ def judge(
 ) -> tuple[Tensor, IntArray]:
     """(N, C) what a regression on all other rows says of each, and (N,) the classes that gives.
 
+    Predictions are divided by a power of the class sizes, see `less_by_size`.
+
     Args:
         rows: (N, D)
         scores: (N, C) that give the classes to begin with, and in few dimensions the answer.
@@ -63,9 +65,24 @@ def judge(
     if n_rounds := rounds_for(rows.shape[1], n_classes, rules):
         fitted = fit_ridge(rows, class_ids, rules)
         for _ in range(n_rounds):
-            scores = fitted.scores(class_ids, n_classes)
+            scores = less_by_size(fitted.scores(class_ids, n_classes), class_ids, rules)
             class_ids = best(scores)
     return scores, class_ids
+
+
+def less_by_size(scores: Tensor, class_ids: IntArray, rules: Rules = RULES) -> Tensor:
+    """(N, C) scores over a power of the size of each class, 1 for one of mean size. Ours.
+
+    A regression predicts small classes low, also for their own images, so that large ones take
+    these, and take more the more often images are sorted. The power grows with the number of
+    classes: among few, a class that is found to be large mostly is.
+
+    class_ids: (N,) the classes that the regression was given.
+    """
+    n_classes = scores.shape[1]
+    sizes = np.bincount(class_ids, minlength=n_classes).clip(min=1)
+    power = rules.size_power * share_by_number(n_classes, rules.many_classes)
+    return scores / torch.from_numpy((sizes / sizes.mean()) ** power).float()
 
 
 def rounds_for(n_dims: int, n_classes: int, rules: Rules = RULES) -> int:

@@ -38,6 +38,11 @@ class Rules:
     """Of an image that was sorted into a class, where a labeled one counts 1."""
     penalty: float = 1.0
     """Of the ridge regression that tells classes apart, in squares within classes along an axis."""
+    size_power: float = 0.3
+    """Of the size of a class, by which its predictions are divided: small classes are predicted
+    low. The more classes there are, the more they lose by that."""
+    many_classes: float = 25.0
+    """Classes with which half of this power is taken: among ten, sizes say something."""
     judged: int = 2
     """Times that all images are sorted anew by it; with more of them known classes grow."""
     dims_per_class: int = 2
@@ -145,6 +150,11 @@ class Rules:
     def for_known(self) -> Rules:
         """The same where known classes are told from new ones."""
         return replace(self, isotropic=self.known_isotropic)
+
+
+def share_by_number(number: int, half: float) -> float:
+    """0 to 1, and 1/2 where the number is `half`: how far something that needs many counts."""
+    return float(number**3 / (number**3 + half**3))
 
 
 RULES = Rules()

@@ -17,7 +17,7 @@ from bacon_gcd.classes.membership import (
     view_of,
 )
 from bacon_gcd.classes.novelty import any_known, known_evidence
-from bacon_gcd.classes.ridge import fit_ridge
+from bacon_gcd.classes.ridge import fit_ridge, less_by_size
 from bacon_gcd.classes.space import reduced
 from bacon_gcd.cluster import kmeans, unit
 from tests.classes.planted_features import planted, small_view, some_labels
@@ -88,7 +88,7 @@ def test_sorting_is_by_the_evidence_of_groups_and_then_by_the_regression(judged)
     classes = np.where(labels >= 0, labels, by_hand.argmax(dim=1).numpy())
     judge = fit_ridge(view.whole, classes, view.rules)
     for _ in range(judged):
-        by_hand = judge.scores(classes, 4)
+        by_hand = less_by_size(judge.scores(classes, 4), classes, view.rules)
         classes = np.where(labels >= 0, labels, by_hand.argmax(dim=1).numpy())
     by_evidence = sort(view, labels, guess, score, 0.0, n_new=2)
     found = membership.judged(view, labels, by_evidence, n_new=2)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from bacon_gcd.classes import ridge
-from bacon_gcd.classes.ridge import class_sums, fit_ridge, rounds_for
+from bacon_gcd.classes.ridge import class_sums, fit_ridge, judge, less_by_size, rounds_for
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.cluster import unit
 from tests.reference.ridge import squares_within, without_each
@@ -98,6 +98,29 @@ def test_class_sums_are_numbers_and_sums_of_rows():
     sizes, sums = class_sums(rows, np.array([2, 0, 2]), 3)
     assert sizes.tolist() == [1, 0, 2]
     assert sums.tolist() == [[3, 4], [0, 0], [6, 8]]
+
+
+def test_scores_are_divided_by_a_power_of_the_class_size_that_grows_with_the_classes():
+    ids = np.repeat([0, 1], [32, 2])  # and a class that lost its images, which counts as 1
+    found = less_by_size(torch.ones(34, 3), ids, Rules(size_power=0.5, many_classes=3.0))
+    assert found[:, 1].div(found[:, 0]).tolist() == pytest.approx([2.0] * 34)  # 16 ** (0.5 / 2)
+    assert found[:, 2].div(found[:, 1]).tolist() == pytest.approx([2**0.25] * 34)
+    less = less_by_size(torch.ones(34, 3), ids, Rules(size_power=0.5, many_classes=6.0))
+    assert less[:, 1].div(less[:, 0]).tolist() == pytest.approx([16 ** (0.5 / 9)] * 34)
+    even = np.repeat([0, 1, 2], 4)
+    torch.testing.assert_close(less_by_size(found[:12], even), found[:12])
+
+
+@pytest.mark.parametrize(("power", "kept"), [(0.0, 0), (0.25, 12)])
+def test_a_small_class_beside_large_ones_keeps_its_images(power, kept):
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(6), [80, 80, 80, 80, 80, 12])
+    means = torch.from_numpy(rng.normal(size=(6, 24))).float()
+    noise = 0.7 * torch.from_numpy(rng.normal(size=(412, 24))).float()
+    index, rules = torch.from_numpy(ids), Rules(size_power=power, many_classes=0.0)
+    first = torch.eye(6)[index]
+    _, found = judge(means[index] + noise, first, lambda s: s.argmax(dim=1).numpy(), rules)
+    assert (found[ids == 5] == 5).sum() == kept
 
 
 def test_in_few_dimensions_no_regression_sorts():
