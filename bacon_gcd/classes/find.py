@@ -36,14 +36,14 @@ from bacon_gcd.classes.count import (
 from bacon_gcd.classes.fragments import without_fragments, without_lone_classes
 from bacon_gcd.classes.halves import agreement_of_halves
 from bacon_gcd.classes.membership import (
-    LEAST_GAP,
     View,
-    best_classes,
+    best_of,
     class_means,
     judged,
     nearest_known,
     sort,
     view_of,
+    with_lost_classes,
 )
 from bacon_gcd.classes.novelty import fold_scores, learned_threshold
 from bacon_gcd.classes.question import Question
@@ -160,11 +160,6 @@ def answered(question: Question, *, judge: bool) -> IntArray:
     return best_of(question.labels, scores)
 
 
-def best_of(labels: IntArray, scores: Tensor) -> IntArray:
-    """(N,) the class of the greatest of the (N, C) scores; labeled images keep theirs."""
-    return np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
-
-
 def by_evidence(question: Question) -> First:
     """Steps 1 to 3, and every image in the class that has the greatest evidence."""
     labels, seed, rules = question.labels, question.seed, question.rules
@@ -197,23 +192,6 @@ def finished(question: Question, first: First, *, judge: bool) -> tuple[ClassNum
         least = max(question.n_known, 1, question.allowed[0] if question.allowed else 0)
         return without_lone_classes(number, scores, labels, least=least, rules=question.rules)
     return number, with_lost_classes(scores, first.scores, labels)
-
-
-def with_lost_classes(scores: Tensor, before: Tensor, labels: IntArray) -> Tensor:
-    """(N, C) the same, but new classes that kept at most one image have all of them back. Ours.
-
-    So many classes were asked for, and one of a single image is of no use.
-
-    before: (N, C) scores that gave each class its images to begin with.
-    """
-    n_classes, n_known = scores.shape[1], int(labels.max(initial=-1)) + 1
-    kept = np.bincount(best_of(labels, scores), minlength=n_classes)
-    first = best_of(labels, before)
-    rows = np.flatnonzero((labels < 0) & (first >= n_known) & (kept[first] < 2))
-    result, index = scores.clone(), torch.from_numpy(rows)
-    result[index, torch.from_numpy(first[rows])] = scores[index].amax(dim=1) + LEAST_GAP
-    best_classes(result, labels, n_new=n_classes - n_known)
-    return result
 
 
 def linkage_for(

@@ -131,9 +131,31 @@ def group(view: View, rows: IntArray, n_groups: int) -> IntArray:
     return kmeans(points, min(n_groups, len(rows)), n_init=1, seed=view.seed).labels
 
 
+def with_lost_classes(scores: Tensor, before: Tensor, labels: IntArray) -> Tensor:
+    """(N, C) the same, but new classes that kept at most one image have all of them back. Ours.
+
+    So many classes were asked for, and one of a single image is of no use.
+
+    before: (N, C) scores that gave each class its images to begin with.
+    """
+    n_classes, n_known = scores.shape[1], int(labels.max(initial=-1)) + 1
+    kept = np.bincount(best_of(labels, scores), minlength=n_classes)
+    first = best_of(labels, before)
+    rows = np.flatnonzero((labels < 0) & (first >= n_known) & (kept[first] < 2))
+    result, index = scores.clone(), torch.from_numpy(rows)
+    result[index, torch.from_numpy(first[rows])] = scores[index].amax(dim=1) + LEAST_GAP
+    best_classes(result, labels, n_new=n_classes - n_known)
+    return result
+
+
+def best_of(labels: IntArray, scores: Tensor) -> IntArray:
+    """(N,) the class of the greatest of the (N, C) scores; labeled images keep theirs."""
+    return np.where(labels >= 0, labels, scores.argmax(dim=1).numpy())
+
+
 def best_classes(scores: Tensor, labels: IntArray, *, n_new: int) -> IntArray:
     """(N,) the best class of each unlabeled image; a new class keeps one, also in the scores."""
-    class_ids = np.where(labels < 0, scores.argmax(dim=1).numpy(), labels)
+    class_ids = best_of(labels, scores)
     n_classes = scores.shape[1]
     keep_one(class_ids, scores, labels < 0, np.arange(n_classes) >= n_classes - n_new)
     return class_ids

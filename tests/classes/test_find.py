@@ -8,13 +8,8 @@ import torch
 from bacon_gcd.classes import find
 from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.count import ClassNumber, crowded
-from bacon_gcd.classes.find import (
-    count_classes,
-    find_classes,
-    linkage_for,
-    with_lost_classes,
-)
-from bacon_gcd.classes.membership import class_means
+from bacon_gcd.classes.find import count_classes, find_classes, linkage_for
+from bacon_gcd.classes.membership import best_of, class_means, judged, with_lost_classes
 from bacon_gcd.classes.question import Question
 from bacon_gcd.classes.reliability import NO_SIGNS
 from bacon_gcd.classes.rules import Rules
@@ -353,7 +348,7 @@ def test_a_new_class_that_keeps_one_image_has_all_of_them_back():
     scores = torch.eye(5)[torch.tensor([1, 1, 2, 0, 4, 3, 3, 3, 4])]
     found = with_lost_classes(scores, before, labels)
     # class 2 has its three images, class 4 keeps one; image 7 left a known class
-    assert find.best_of(labels, found).tolist() == [0, 1, 2, 2, 2, 3, 3, 3, 4]
+    assert best_of(labels, found).tolist() == [0, 1, 2, 2, 2, 3, 3, 3, 4]
     assert (found[3:5, 2] - scores[3:5].max(dim=1).values).tolist() == pytest.approx(
         [1e-3] * 2, abs=1e-5
     )
@@ -363,10 +358,9 @@ def test_a_new_class_that_keeps_one_image_has_all_of_them_back():
 def test_no_class_is_left_without_an_image_when_another_has_its_own_back():
     labels = np.full(5, -1)
     before = torch.eye(3)[torch.tensor([0, 0, 1, 1, 2])]
-    scores = torch.eye(3)[
-        torch.tensor([0, 0, 2, 2, 0])
-    ]  # class 1 is lost, and class 2 is made of it
-    found = find.best_of(labels, with_lost_classes(scores, before, labels))
+    # class 1 is lost, and class 2 is made of it
+    scores = torch.eye(3)[torch.tensor([0, 0, 2, 2, 0])]
+    found = best_of(labels, with_lost_classes(scores, before, labels))
     assert sorted(set(found.tolist())) == [0, 1, 2]
 
 
@@ -379,9 +373,9 @@ def test_a_number_that_is_asked_for_is_not_filled_up_with_single_images():
     question = Question(unit(torch.from_numpy(rows).float()), labels, 0, (6, 6))
     first = find.by_evidence(question)
     _, scores = find.finished(question, first, judge=True)
-    lone = find.judged(first.view, labels, first.scores, n_new=3)
-    assert np.bincount(find.best_of(labels, lone), minlength=6).min() < 2
-    assert np.bincount(find.best_of(labels, scores), minlength=6).min() >= 2
+    lone = judged(first.view, labels, first.scores, n_new=3)
+    assert np.bincount(best_of(labels, lone), minlength=6).min() < 2
+    assert np.bincount(best_of(labels, scores), minlength=6).min() >= 2
 
 
 def test_a_label_is_kept_where_the_scores_say_otherwise(monkeypatch):
