@@ -8,6 +8,7 @@ import warnings
 
 from bacon_gcd.cli import about, benchmark, cache, correct, data, sort, train, weights
 from bacon_gcd.cli.app import app, errors_in_one_line, left_at_the_end
+from bacon_gcd.cli.usage import usage_errors
 from bacon_gcd.system.text import visible
 
 # Importing them added their commands to the app; here in the order in which a person meets them.
@@ -34,8 +35,8 @@ def warn_in_one_line(
 def main() -> None:
     """Run the command; a person's mistake is one line and exit code 2, Ctrl-C is 130."""
     warnings.showwarning = warn_in_one_line
-    with errors_in_one_line(), left_at_the_end():
-        app(standalone_mode=True)
+    with errors_in_one_line(), left_at_the_end(), usage_errors():
+        sys.exit(app(standalone_mode=False))
 
 
 __all__ = ["COMMANDS", "app", "main"]
