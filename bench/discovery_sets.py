@@ -41,7 +41,7 @@ LABELS = ("1", "3", "10", "half")
 SHARES = (0.25, 0.5, 0.8)
 RATIOS = (1, 20, 100)
 SMALLEST = 5  # images of a class
-WEIGHT, DIRECTIONS = 0.3, 128  # of the whitening that is learned here; docs/discovery.md
+WEIGHT, DIRECTIONS = 0.3, 128  # of the whitening that is learned here; docs/discovery.md, section 5
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """NAME+NAME: several frozen networks as one backbone, their features side by side.
 
-What that is worth depends on the networks and the images (docs/discovery.md): nothing is joined
-unless asked for.
+What that is worth depends on the networks and the images (docs/discovery-evidence.md), so nothing
+is joined unless asked for.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Which directions these are is learned once, from labeled image sets, and stored with the package for
 the weights it was learned with: within-class covariance normalization (WCCN; Hatch, Kajarekar and
-Stolcke 2006). How it was learned and what it is worth: docs/discovery.md, `bench/whitening.py`.
+Stolcke 2006). How it was learned and what it is worth: docs/discovery-evidence.md,
+`bench/whitening.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Rules:
-    """Chosen on cifar100, objects, textures and the demo set; docs/discovery.md has the effects."""
+    """Chosen on cifar100, objects, textures and the demo set (docs/discovery-evidence.md)."""
 
     axes: int = 128
     """Principal axes that are kept: with 64 known and new images are told apart less well."""

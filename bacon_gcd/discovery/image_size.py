@@ -17,7 +17,7 @@ def fitting_size(name: str, table: ImageTable) -> int:
     """The backbone's own size, or a larger one for a ResNet that is given photographs.
 
     On 256 px photographs ResNet-18 at 224 px sorted four points more images right than at 128 px
-    (docs/discovery.md); on images of 64 px it made little difference.
+    (docs/discovery-evidence.md); on images of 64 px it made little difference.
     """
     own = own_image_size(name)
     if library_of(name) or find(name).architecture not in CONFIGS or own >= LARGE:
