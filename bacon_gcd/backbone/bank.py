@@ -249,7 +249,7 @@ def _views(
     check_size(weak, backbone)
     check_size(strong, backbone)
     return [
-        StoredView(weak.for_test(), 0, seed),
+        StoredView(weak.for_test(uncropped=backbone.uncropped), 0, seed),
         *(StoredView(weak, number, seed) for number in range(1, n_views + 1)),
         *(StoredView(strong, number, seed) for number in range(1, strong_views + 1)),
     ]

@@ -40,6 +40,8 @@ class Backbone(nn.Module, ABC):
     """What is subtracted from pixels in [0, 1] before `trunk` sees them."""
     std: Color = STD
     """What they are divided by after that."""
+    uncropped: bool = False
+    """Test views are whole images, resized to a square, instead of their centers."""
     weights: str
     """Identifies the weights alone: what a trained model checks before it is used."""
     hash: str

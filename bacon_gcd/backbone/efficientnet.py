@@ -20,6 +20,7 @@ from bacon_gcd.backbone.whitening import Whitening, find_whitening
 from bacon_gcd.system.files import digest
 
 ARCHITECTURE = "efficientnet_lite0"
+POOLING = "root-mean-square"  # a model that was fitted to other features must not be used
 EPSILON = 1e-3
 STEM, HEAD = 32, 1280  # channels of the first and the last convolution
 MEAN, STD = 127 / 255, 128 / 255  # of all three colors
@@ -107,7 +108,7 @@ def every_conv() -> list[Conv]:
 
 
 class EfficientNetLite(nn.Module):
-    """(N, 3, S, S) normalized images to (N, 1280) features, the mean over all positions."""
+    """(N, 3, S, S) normalized images to (N, 1280) features, pooled over all positions."""
 
     def __init__(self, state: Mapping[str, Tensor], whitening: Whitening | None = None) -> None:
         super().__init__()
@@ -127,7 +128,7 @@ class EfficientNetLite(nn.Module):
         x = F.relu6(self._convolved(x, FIRST))
         for block in self.blocks:
             x = self._through(x, block)
-        features: Tensor = self.whitening(F.relu6(self._convolved(x, LAST)).mean(dim=(2, 3)))
+        features: Tensor = self.whitening(root_mean_square(F.relu6(self._convolved(x, LAST))))
         return features[:n_images]
 
     def _through(self, x: Tensor, block: list[Conv]) -> Tensor:
@@ -143,6 +144,14 @@ class EfficientNetLite(nn.Module):
         groups = x.shape[1] // kernel.shape[1]
         padded = same_padded(x, conv.shape[2], conv.stride)
         return F.conv2d(padded, kernel, bias, stride=conv.stride, groups=groups)
+
+
+def root_mean_square(maps: Tensor) -> Tensor:
+    """(N, C) of (N, C, H, W) maps: generalized-mean pooling (Radenovic and others 2019) with p = 2.
+
+    What is seen in a few places only counts more than in the mean, which knows no places.
+    """
+    return maps.square().mean(dim=(2, 3)).sqrt()
 
 
 def same_padded(x: Tensor, kernel: int, stride: int) -> Tensor:
@@ -173,7 +182,7 @@ def from_state(
         as_it_is,
         Preprocessing(image_size, *color),
         name=name,
-        weights=digest(weights, whitening.hash) if whitening else weights,
+        weights=digest(POOLING, weights, whitening.hash if whitening else ""),
         trunk_dtype=trunk_dtype,
         device=device,
     )

@@ -109,7 +109,9 @@ class FreshTokens:
     def stored_view(self, positions: npt.ArrayLike, view: int) -> Tensor:
         """(n, *token_shape): weak training view 1..V of these images; 0 is the test view."""
         check_view(view, self.n_views)
-        settings = self.settings["weak"] if view else self.settings["weak"].for_test()
+        settings = self.settings["weak"]
+        if view == 0:
+            settings = settings.for_test(uncropped=self.backbone.uncropped)
         positions = np.asarray(positions, dtype=np.int64)
         return self._render(positions, [[(settings, view)]] * len(positions), self.seed)[0]
 

@@ -28,6 +28,7 @@ from bacon_gcd.config import UserError, choose
 
 VECTORS = "vectors"  # as the tuned part: nothing of the network, a small tail on its features
 MIRRORED = "mirrored"  # the same, on the mean features of an image and its mirror image
+UNCROPPED = "uncropped"  # the same, of whole images instead of their centers
 
 
 def load_backbone(
@@ -44,11 +45,12 @@ def load_backbone(
     name: of the catalogue, hf:NAME_OR_FOLDER, timm:NAME, or several of these with + between them.
     image_size: the backbone's own unless given.
     tuned: "block", the last one; "conv", the last convolution of a ResNet; a number of blocks of a
-    ViT, as text; "vectors", a small tail on the features of the frozen network; or "mirrored", the
-    same with features that are averaged over an image and its mirror image. A bfloat16 trunk is
-    used only where it is computed natively.
+    ViT, as text; "vectors", a small tail on the features of the frozen network; "mirrored", the
+    same with features that are averaged over an image and its mirror image; or "uncropped", the
+    same of whole images instead of their centers. A bfloat16 trunk is used only where it is
+    computed natively.
     """
-    if tuned == MIRRORED:
+    if tuned in (MIRRORED, UNCROPPED):
         inner = load_backbone(
             name,
             image_size=image_size,
@@ -57,7 +59,7 @@ def load_backbone(
             trunk_dtype=trunk_dtype,
             device=device,
         )
-        return frozen_whole(inner, mirrored=True)
+        return frozen_whole(inner, mirrored=True, uncropped=tuned == UNCROPPED)
     if library_of(name):
         _only_features(name, tuned)
         return _from_library(name, image_size, trunk_dtype=trunk_dtype, device=device)

@@ -21,7 +21,7 @@ PixelArray = npt.NDArray[np.uint8]
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 KINDS = ("weak", "strong", "test")
-CROPS = ("resize", "resized_crop")
+CROPS = ("resize", "resized_crop", "none")
 MAX_ELONGATION = 16  # longer images keep their middle: a 20000 x 2 strip would resize to gigabytes
 
 
@@ -30,13 +30,14 @@ class ViewSettings:
     """How a view is made. The defaults are the training views of the authors' code."""
 
     kind: str = "weak"
-    """weak, strong or test (which has no randomness and uses only the two sizes)."""
+    """weak, strong or test (which has no randomness: the center, or with crop none all of it)."""
     image_size: int = 224
     """Side of the square view, in pixels."""
     resize_share: float = 0.875
     """The shorter side becomes int(image_size / resize_share) before the crop."""
     crop: str = "resize"
-    """resize: shorter side first, then a random crop; resized_crop: a random area, then resized."""
+    """resize: shorter side first, then a random crop; resized_crop: a random area, then resized;
+    none: the whole image, resized to a square."""
     crop_scale: tuple[float, float] = (0.2, 1.0)
     """Share of the area that resized_crop keeps, from and to."""
     flip: bool = True
@@ -67,13 +68,17 @@ class ViewSettings:
     @property
     def shorter_side(self) -> int | None:
         """What the shorter side is resized to before the crop; None where the crop resizes."""
-        if self.kind != "test" and self.crop == "resized_crop":
+        if self.crop == "none" or (self.kind != "test" and self.crop == "resized_crop"):
             return None
         return int(self.image_size / self.resize_share)
 
-    def for_test(self) -> ViewSettings:
-        """The test view that belongs to these training views."""
-        return ViewSettings("test", self.image_size, self.resize_share)
+    def for_test(self, *, uncropped: bool = False) -> ViewSettings:
+        """The test view that belongs to these training views.
+
+        uncropped: the whole image instead of its center.
+        """
+        crop = "none" if uncropped else "resize"
+        return ViewSettings("test", self.image_size, self.resize_share, crop)
 
 
 def strong_settings(image_size: int) -> ViewSettings:
@@ -150,9 +155,9 @@ def _view(image: Image.Image, settings: ViewSettings, rng: np.random.Generator) 
     """One view; `image` has its shorter side resized, unless the crop itself resizes."""
     size = settings.image_size
     if settings.kind == "test":
-        return _center_crop(image, size, size)
-    crop = _random_crop if settings.crop == "resize" else _random_resized_crop
-    image = crop(image, settings, rng)
+        whole = settings.crop == "none"
+        return _resized(image, size) if whole else _center_crop(image, size, size)
+    image = TRAINING_CROPS[settings.crop](image, settings, rng)
     if settings.flip and rng.random() < 0.5:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if any(settings.jitter) and rng.random() < settings.jitter_probability:
@@ -161,6 +166,11 @@ def _view(image: Image.Image, settings: ViewSettings, rng: np.random.Generator) 
         image = image.convert("L").convert("RGB")
     image = randaugment(image, *settings.randaugment, rng)
     return cutout(image, round(settings.cutout * size), rng)
+
+
+def _resized(image: Image.Image, side: int) -> Image.Image:
+    """The whole image as a square, whatever its proportion: nothing is cut off. Ours."""
+    return image.resize((side, side), Image.Resampling.BICUBIC)
 
 
 def _center_crop(image: Image.Image, width: int, height: int) -> Image.Image:
@@ -195,3 +205,10 @@ def _random_resized_crop(
             return image.crop(box).resize(size, Image.Resampling.BICUBIC)
     side = min(image.size)  # a shape that no such rectangle fits: the middle square
     return _center_crop(image, side, side).resize(size, Image.Resampling.BICUBIC)
+
+
+def _no_crop(image: Image.Image, settings: ViewSettings, _: np.random.Generator) -> Image.Image:
+    return _resized(image, settings.image_size)
+
+
+TRAINING_CROPS = dict(zip(CROPS, (_random_crop, _random_resized_crop, _no_crop), strict=True))

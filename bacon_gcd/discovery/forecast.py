@@ -101,7 +101,8 @@ def _embedded(
         return torch.ones(shape, device=backbone.device), 0.0
     rows = np.linspace(0, len(table) - 1, min(TIMED_IMAGES, len(table))).astype(np.int64)
     weak = ViewSettings("weak", backbone.image_size)
-    wanted = [(weak.for_test(), 0), *((weak, view) for view in range(1, n_views + 1))]
+    test = weak.for_test(uncropped=backbone.uncropped)
+    wanted = [(test, 0), *((weak, view) for view in range(1, n_views + 1))]
     rendering, pixels = _seconds(lambda: render_images(table, rows, [wanted] * len(rows), seed=0))
     trunk_tokens(backbone, pixels[0])  # the first call is slower
     trunk, tokens = _seconds(lambda: trunk_tokens(backbone, pixels[0]))

@@ -4,7 +4,13 @@ import torch.nn.functional as F
 
 from bacon_gcd.backbone import efficientnet
 from bacon_gcd.backbone.catalogue import CATALOGUE, OFFLINE
-from bacon_gcd.backbone.efficientnet import BATCH_NORM, Conv, EfficientNetLite, same_padded
+from bacon_gcd.backbone.efficientnet import (
+    BATCH_NORM,
+    Conv,
+    EfficientNetLite,
+    root_mean_square,
+    same_padded,
+)
 from bacon_gcd.backbone.state import StateError
 from bacon_gcd.backbone.weights import build
 from bacon_gcd.config import UserError
@@ -53,7 +59,9 @@ def test_the_network_is_its_convolutions_and_norms_one_after_the_other(state):
             inner = by_hand(inner, exact, conv).clamp(0, 6)
         inner = by_hand(inner, exact, block[-1])
         expected = expected + inner if expected.shape == inner.shape else inner
-    expected = by_hand(expected, exact, efficientnet.LAST).clamp(0, 6).mean(dim=(2, 3))
+    expected = (
+        by_hand(expected, exact, efficientnet.LAST).clamp(0, 6).pow(2).mean(dim=(2, 3)) ** 0.5
+    )
     found = EfficientNetLite(state)(images(4))
     torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3)
     assert expected.std() > 0.1
@@ -64,6 +72,13 @@ def test_an_image_has_the_same_features_beside_any_others(state, n_images):
     network = EfficientNetLite(state)
     everyone = network(images(9))
     assert torch.equal(network(images(9)[:n_images]), everyone[:n_images])
+
+
+def test_pooling_knows_what_is_seen_in_one_place_only():
+    spread, spot = torch.full((1, 1, 2, 2), 1.0), torch.tensor([[[[4.0, 0.0], [0.0, 0.0]]]])
+    assert root_mean_square(spread).item() == 1.0  # both have the mean 1
+    assert root_mean_square(spot).item() == 2.0
+    assert root_mean_square(torch.zeros(1, 3, 2, 2)).tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_padding_is_larger_on_the_right_and_below():

@@ -1,11 +1,16 @@
 """A network frozen as a whole: its features are the tokens."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
+from bacon_gcd.backbone.bank import FreshTokens, build_bank
+
 from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.config import UserError
+from bacon_gcd.data.images import from_arrays
+from bacon_gcd.data.views import ViewSettings
 from tests.small_backbone import use_small_backbone
 
 
@@ -60,3 +65,20 @@ def test_mirrored_tokens_are_never_taken_for_others(name):
     frozen, mirrored = load_backbone(name, tuned="vectors"), load_backbone(name, tuned="mirrored")
     assert frozen.hash != mirrored.hash
     assert frozen.weights == mirrored.weights
+
+
+def framed_and_plain():
+    """Two images that differ only at their edges, which a center crop cuts off."""
+    pixels = np.full((2, 64, 64, 3), 90, dtype=np.uint8)
+    pixels[1, [0, -1]] = pixels[1][:, [0, -1]] = 255
+    return from_arrays(pixels, [-1, -1])
+
+
+@pytest.mark.parametrize(("tuned", "alike"), [("mirrored", True), ("uncropped", False)])
+def test_an_uncropped_backbone_sees_the_edges_of_an_image(name, tmp_path, tuned, alike):
+    table, backbone = framed_and_plain(), load_backbone(name, tuned=tuned)
+    bank = build_bank(table, np.arange(2), backbone, n_views=0, seed=0, folder=tmp_path)
+    fresh = FreshTokens(table, np.arange(2), backbone, ViewSettings("weak", backbone.image_size))
+    for tokens in (bank.test([0, 1]), fresh.test([0, 1])):
+        assert torch.equal(tokens[0], tokens[1]) == alike
+    torch.testing.assert_close(bank.test([0, 1]), fresh.test([0, 1]), rtol=1e-2, atol=1e-2)

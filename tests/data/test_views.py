@@ -46,6 +46,26 @@ def test_the_test_view_equals_the_reference_pixel_for_pixel(width, height, size)
     np.testing.assert_array_equal(views.test_view(image, size).numpy(), expected)
 
 
+@pytest.mark.parametrize(("width", "height"), [(28, 28), (30, 12), (7, 20)])
+@pytest.mark.parametrize("kind", ["test", "weak"])
+def test_without_a_crop_a_view_shows_the_whole_image(width, height, kind):
+    framed = np.zeros((height, width, 3), dtype=np.uint8)
+    framed[[0, -1]] = framed[:, [0, -1]] = 255  # which a center crop cuts off
+    image = Image.fromarray(framed)
+    uncropped = ViewSettings(kind, SIZE, crop="none", flip=False)
+    found = pixels_of(image, uncropped)
+    expected = np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BICUBIC))
+    np.testing.assert_array_equal(found, expected)
+    edges = np.concatenate([found[[0, -1]].ravel(), found[:, [0, -1]].ravel()])
+    assert edges.min() > 60
+
+
+def test_the_test_view_of_an_uncropped_backbone_has_the_size_of_the_others():
+    weak = ViewSettings("weak", SIZE)
+    assert weak.for_test(uncropped=True) == ViewSettings("test", SIZE, crop="none")
+    assert weak.for_test() == ViewSettings("test", SIZE)
+
+
 @pytest.mark.parametrize(("width", "height"), [(32, 32), (9, 9), (33, 30)])
 def test_training_views_are_the_reference_views_all_equally_likely(width, height):
     image = noise(width, height)
