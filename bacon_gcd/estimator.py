@@ -20,7 +20,7 @@ from torch import Tensor
 from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import UNCROPPED, load_backbone
+from bacon_gcd.backbone.weights import MIRRORED, load_backbone
 from bacon_gcd.config import UserError, check_seed, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.labels import encode, is_unlabeled
@@ -247,7 +247,13 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         table = table_from(X)
         name = pick_backbone(self.backbone)
         size = self.image_size or (None if self._n_epochs else fitting_size(name, table))
-        backbone = load_backbone(name, image_size=size, tuned=self._tuned, device=self._device())
+        backbone = load_backbone(
+            name,
+            image_size=size,
+            tuned=self._tuned,
+            uncropped=not self._n_epochs,  # a method that is trained sees what its paper shows it
+            device=self._device(),
+        )
         views = self.views if self._n_epochs else 0
         strong = "strong" in METHODS[self.method].method.views
         bank = build_bank(
@@ -268,7 +274,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
     @property
     def _tuned(self) -> str:
         """The part of the backbone that is trained; without training, as in `discover`."""
-        return TUNED if self._n_epochs else UNCROPPED
+        return TUNED if self._n_epochs else MIRRORED
 
     def _plan(self) -> Plan:
         """The short training of `discover`, or the method as its preset has it."""

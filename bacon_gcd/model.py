@@ -292,7 +292,11 @@ def backbone_from(facts: Mapping[str, Any], *, device: Device = None) -> Backbon
     if facts["name"] == "vectors":
         return Vectors(facts["feature_dim"], device=device)
     found = load_backbone(
-        facts["name"], image_size=facts["image_size"], tuned=facts["tuned"], device=device
+        facts["name"],
+        image_size=facts["image_size"],
+        tuned=facts["tuned"],
+        uncropped=facts.get("uncropped", False),  # models of an earlier version saw centers
+        device=device,
     )
     if found.weights != facts["weights"]:
         raise UserError(
@@ -312,6 +316,7 @@ def describe_backbone(backbone: Backbone, *, tuned: str) -> dict[str, Any]:
         "name": backbone.name,
         "image_size": backbone.image_size,
         "tuned": tuned,
+        "uncropped": backbone.uncropped,
         "feature_dim": backbone.feature_dim,
         "weights": backbone.weights,
         "mean": list(backbone.mean),
@@ -325,6 +330,7 @@ class StoredBackbone(TypedDict):
     name: str
     image_size: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
     tuned: str
+    uncropped: NotRequired[bool]
     feature_dim: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
     weights: str
 

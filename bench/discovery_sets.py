@@ -14,7 +14,7 @@ from bacon_gcd.backbone.bank import build_bank
 from bacon_gcd.backbone.catalogue import OFFLINE, cached
 from bacon_gcd.backbone.efficientnet import used_of
 from bacon_gcd.backbone.state import read_state, state_digest
-from bacon_gcd.backbone.weights import UNCROPPED, load_backbone
+from bacon_gcd.backbone.weights import MIRRORED, load_backbone
 from bacon_gcd.backbone.whitening import find_whitening, whitening_from
 from bacon_gcd.classes.space import centered, scatter
 from bacon_gcd.cluster import unit
@@ -120,7 +120,7 @@ def plain_features(name, backbone_name=BACKBONE):
     if not stored.exists():
         images, classes = images_of(name)
         size = fitting_size(backbone_name, images)
-        backbone = load_backbone(backbone_name, image_size=size, tuned=UNCROPPED)
+        backbone = load_backbone(backbone_name, image_size=size, tuned=MIRRORED, uncropped=True)
         undo = getattr(whitening_of(backbone_name), "undo", None)
         store(stored, images, chosen_rows(name, classes), classes, backbone, undo)
     return read_features(stored)

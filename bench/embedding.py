@@ -26,7 +26,7 @@ N_IMAGES, SIDE, TURNS = 96, 500, 3
 SETTINGS = (
     ("resnet18.pypi_in1k", 128, "block"),
     ("resnet18.pypi_in1k", 224, "block"),
-    ("efficientnet_lite0.pypi_in1k", 224, "uncropped"),
+    ("efficientnet_lite0.pypi_in1k", 224, "mirrored"),
 )
 
 

@@ -124,7 +124,7 @@ def measure_images(size):
         pictures = rng.integers(256, size=(size, IMAGE_SIDE, IMAGE_SIDE, 3), dtype=np.uint8)
         np.savez(Path(folder) / "images.npz", images=pictures, labels=np.full(size, -1))
         del pictures
-        backbone = load_backbone("resnet18.pypi_in1k", image_size=IMAGE_SIDE, tuned="uncropped")
+        backbone = load_backbone("resnet18.pypi_in1k", image_size=IMAGE_SIDE, tuned="mirrored")
         with meter.part("images: read"):
             table = read_images(Path(folder) / "images.npz")
         with meter.part("images: fill the bank"):

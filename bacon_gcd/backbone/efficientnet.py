@@ -124,12 +124,16 @@ class EfficientNetLite(nn.Module):
         n_images = len(images)
         if n_images < SMALLEST:
             images = torch.cat([images, images.new_zeros(SMALLEST - n_images, *images.shape[1:])])
+        features: Tensor = self.whitening(root_mean_square(self.maps(images)))
+        return features[:n_images]
+
+    def maps(self, images: Tensor) -> Tensor:
+        """(N, 3, S, S) to the (N, 1280, S / 32, S / 32) values that are pooled."""
         x = images.contiguous(memory_format=torch.channels_last)
         x = F.relu6(self._convolved(x, FIRST))
         for block in self.blocks:
             x = self._through(x, block)
-        features: Tensor = self.whitening(root_mean_square(F.relu6(self._convolved(x, LAST))))
-        return features[:n_images]
+        return F.relu6(self._convolved(x, LAST))
 
     def _through(self, x: Tensor, block: list[Conv]) -> Tensor:
         """One block; its input is added where shapes allow."""

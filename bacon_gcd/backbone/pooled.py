@@ -110,15 +110,13 @@ def with_mirror_image(network: nn.Module, images: Tensor) -> Tensor:
     return first + second
 
 
-def frozen_whole(
-    backbone: Backbone, *, mirrored: bool = False, uncropped: bool = False
-) -> PooledBackbone:
+def frozen_whole(backbone: Backbone, *, mirrored: bool = False) -> PooledBackbone:
     """The same network with all of it frozen: its features are the tokens, at their own length.
 
     A two-layer tail is trained on top of them, which takes a small part of the time that tuning
     the network's own last part takes.
 
-    mirrored: see `with_mirror_image`. uncropped: it sees whole images instead of their centers.
+    mirrored: see `with_mirror_image`.
     """
     seen = Preprocessing(backbone.image_size, backbone.mean, backbone.std)
     whole = PooledBackbone(
@@ -131,7 +129,6 @@ def frozen_whole(
     )
     kind = "frozen-mirrored-1" if mirrored else "frozen-whole-1"
     whole.hash = digest(kind, backbone.hash)  # precision and size are part of that
-    whole.uncropped = uncropped
     return whole
 
 

@@ -28,7 +28,6 @@ from bacon_gcd.config import UserError, choose
 
 VECTORS = "vectors"  # as the tuned part: nothing of the network, a small tail on its features
 MIRRORED = "mirrored"  # the same, on the mean features of an image and its mirror image
-UNCROPPED = "uncropped"  # the same, of whole images instead of their centers
 
 
 def load_backbone(
@@ -36,6 +35,7 @@ def load_backbone(
     *,
     image_size: int | None = None,
     tuned: str = "block",
+    uncropped: bool = False,
     weights: Path | None = None,
     trunk_dtype: torch.dtype = torch.float32,
     device: Device = None,
@@ -45,13 +45,35 @@ def load_backbone(
     name: of the catalogue, hf:NAME_OR_FOLDER, timm:NAME, or several of these with + between them.
     image_size: the backbone's own unless given.
     tuned: "block", the last one; "conv", the last convolution of a ResNet; a number of blocks of a
-    ViT, as text; "vectors", a small tail on the features of the frozen network; "mirrored", the
-    same with features that are averaged over an image and its mirror image; or "uncropped", the
-    same of whole images instead of their centers. A bfloat16 trunk is used only where it is
-    computed natively.
+    ViT, as text; "vectors", a small tail on the features of the frozen network; or "mirrored", the
+    same with features that are averaged over an image and its mirror image. A bfloat16 trunk is
+    used only where it is computed natively.
+    uncropped: test views are whole images instead of their centers.
     """
-    if tuned in (MIRRORED, UNCROPPED):
-        inner = load_backbone(
+    found = _load(
+        name,
+        image_size=image_size,
+        tuned=tuned,
+        weights=weights,
+        trunk_dtype=trunk_dtype,
+        device=device,
+    )
+    found.uncropped = uncropped
+    return found
+
+
+def _load(
+    name: str,
+    *,
+    image_size: int | None,
+    tuned: str,
+    weights: Path | None,
+    trunk_dtype: torch.dtype,
+    device: Device,
+) -> Backbone:
+    """See `load_backbone`."""
+    if tuned == MIRRORED:
+        inner = _load(
             name,
             image_size=image_size,
             tuned="block" if library_of(name) else find(name).quick_part,
@@ -59,7 +81,7 @@ def load_backbone(
             trunk_dtype=trunk_dtype,
             device=device,
         )
-        return frozen_whole(inner, mirrored=True, uncropped=tuned == UNCROPPED)
+        return frozen_whole(inner, mirrored=True)
     if library_of(name):
         _only_features(name, tuned)
         return _from_library(name, image_size, trunk_dtype=trunk_dtype, device=device)

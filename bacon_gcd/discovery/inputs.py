@@ -15,7 +15,7 @@ from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank, n_unfi
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.catalogue import CATALOGUE, OFFLINE, best_cached, cached, find
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import UNCROPPED, load_backbone, trunk_dtype
+from bacon_gcd.backbone.weights import MIRRORED, load_backbone, trunk_dtype
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
@@ -87,7 +87,7 @@ def read_inputs(
         return dataclasses.replace(settings, backbone="vectors", views=0), inputs
     name = pick_backbone(asked.backbone)
     size = asked.image_size or (fitting_size(name, table) if effort.fitted else None)
-    tuned = find(name).quick_part if effort.epochs else UNCROPPED
+    tuned = find(name).quick_part if effort.epochs else MIRRORED
     backbone = open_backbone(name, tuned, size, device=device)
     tell(device_line(backbone.device))
     tell(backbone_line(name, backbone.image_size))
@@ -195,13 +195,18 @@ def backbone_line(name: str, image_size: int) -> str:
 def open_backbone(
     name: str, tuned: str, image_size: int | None, *, device: Device = None
 ) -> Backbone:
-    """The backbone of this name; in bfloat16 where that is fast.
+    """The backbone of this name, which sees whole images; in bfloat16 where that is fast.
 
     tuned: the part that is trained, see `load_backbone`. image_size: its own unless given.
     """
     precision = trunk_dtype(AUTO, device=device) if find_device(device).type == "cuda" else FLOAT32
     return load_backbone(
-        name, tuned=tuned, image_size=image_size, trunk_dtype=precision, device=device
+        name,
+        tuned=tuned,
+        image_size=image_size,
+        uncropped=True,
+        trunk_dtype=precision,
+        device=device,
     )
 
 

@@ -6,11 +6,11 @@ import torch
 from torch.nn.functional import normalize
 
 from bacon_gcd.backbone.bank import FreshTokens, build_bank
-
 from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import from_arrays
 from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.model import backbone_from, describe_backbone
 from tests.small_backbone import use_small_backbone
 
 
@@ -74,11 +74,21 @@ def framed_and_plain():
     return from_arrays(pixels, [-1, -1])
 
 
-@pytest.mark.parametrize(("tuned", "alike"), [("mirrored", True), ("uncropped", False)])
-def test_an_uncropped_backbone_sees_the_edges_of_an_image(name, tmp_path, tuned, alike):
-    table, backbone = framed_and_plain(), load_backbone(name, tuned=tuned)
+@pytest.mark.parametrize("tuned", ["block", "mirrored"])
+@pytest.mark.parametrize("uncropped", [False, True])
+def test_an_uncropped_backbone_sees_the_edges_of_an_image(name, tmp_path, tuned, uncropped):
+    table, backbone = framed_and_plain(), load_backbone(name, tuned=tuned, uncropped=uncropped)
     bank = build_bank(table, np.arange(2), backbone, n_views=0, seed=0, folder=tmp_path)
     fresh = FreshTokens(table, np.arange(2), backbone, ViewSettings("weak", backbone.image_size))
     for tokens in (bank.test([0, 1]), fresh.test([0, 1])):
-        assert torch.equal(tokens[0], tokens[1]) == alike
+        assert torch.equal(tokens[0], tokens[1]) != uncropped
     torch.testing.assert_close(bank.test([0, 1]), fresh.test([0, 1]), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("uncropped", [False, True])
+def test_a_model_goes_on_seeing_images_as_it_did(name, uncropped):
+    opened = load_backbone(name, tuned="mirrored", uncropped=uncropped)
+    facts = describe_backbone(opened, tuned="mirrored")
+    assert backbone_from(facts).uncropped == uncropped
+    del facts["uncropped"]  # as before there was a choice
+    assert not backbone_from(facts).uncropped

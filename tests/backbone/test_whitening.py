@@ -95,14 +95,14 @@ def test_features_of_its_weights_are_whitened_and_have_another_hash(monkeypatch)
     plain = efficientnet.from_state("x", state, image_size=size)
     axes = torch.linalg.qr(features(efficientnet.HEAD, 4)).Q
     whitening = Whitening(axes, torch.tensor([0.9, 0.5, 0.2, 0.1]))
+    own = state_digest(efficientnet.used_of(state))
     monkeypatch.setattr(
-        efficientnet,
-        "find_whitening",
-        lambda weights: whitening if weights == plain.weights else None,
+        efficientnet, "find_whitening", lambda weights: whitening if weights == own else None
     )
     whitened = efficientnet.from_state("x", state, image_size=size)
     shown = images(4, size)
     torch.testing.assert_close(whitened.trunk(shown), whitening(plain.trunk(shown)))
     assert whitened.hash != plain.hash
+    assert own not in (plain.weights, whitened.weights)  # models of the mean are told apart
     other = efficientnet.from_state("x", random_state(seed=1), image_size=size)
     assert isinstance(other.network.whitening, torch.nn.Identity)
