@@ -25,7 +25,7 @@ from bacon_gcd.config import UserError, check_seed, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.labels import encode, is_unlabeled
 from bacon_gcd.data.views import ViewSettings
-from bacon_gcd.discovery.image_size import fitting_size
+from bacon_gcd.discovery.image_size import fitting_size, seen_whole
 from bacon_gcd.discovery.inputs import VECTOR_NOISE, pick_backbone
 from bacon_gcd.discovery.learn import TRAINED, Learned, Plan, Samples, learn, short_plan
 from bacon_gcd.discovery.settings import AUTO, Range
@@ -251,7 +251,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
             name,
             image_size=size,
             tuned=self._tuned,
-            uncropped=not self._n_epochs,  # a method that is trained sees what its paper shows it
+            uncropped=not self._n_epochs and seen_whole(table),
             device=self._device(),
         )
         views = self.views if self._n_epochs else 0

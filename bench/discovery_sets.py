@@ -20,7 +20,7 @@ from bacon_gcd.classes.space import centered, scatter
 from bacon_gcd.cluster import unit
 from bacon_gcd.data import demo
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery.image_size import fitting_size
+from bacon_gcd.discovery.image_size import fitting_size, seen_whole
 
 OUT = Path(__file__).parent / "out"
 BACKBONE = OFFLINE
@@ -120,7 +120,8 @@ def plain_features(name, backbone_name=BACKBONE):
     if not stored.exists():
         images, classes = images_of(name)
         size = fitting_size(backbone_name, images)
-        backbone = load_backbone(backbone_name, image_size=size, tuned=MIRRORED, uncropped=True)
+        whole = seen_whole(images)
+        backbone = load_backbone(backbone_name, image_size=size, tuned=MIRRORED, uncropped=whole)
         undo = getattr(whitening_of(backbone_name), "undo", None)
         store(stored, images, chosen_rows(name, classes), classes, backbone, undo)
     return read_features(stored)

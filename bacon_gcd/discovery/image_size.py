@@ -1,4 +1,4 @@
-"""At which size a backbone should see a person's images."""
+"""How a backbone should see a person's images: at which size, and how much of each."""
 
 from __future__ import annotations
 
@@ -22,6 +22,20 @@ def fitting_size(name: str, table: ImageTable) -> int:
     own = own_image_size(name)
     if library_of(name) or find(name).architecture not in CONFIGS or own >= LARGE:
         return own
+    return LARGE if are_photographs(table) else own
+
+
+def seen_whole(table: ImageTable) -> bool:
+    """Whether test views should be whole images. Ours.
+
+    Small images are mostly cut out around what they show already, and a center crop loses some of
+    it; in the center of a photograph its subject is larger (docs/discovery-evidence.md).
+    """
+    return not are_photographs(table)
+
+
+def are_photographs(table: ImageTable) -> bool:
+    """Whether most images are as large as photographs, by some of them."""
     rows = np.unique(np.linspace(0, len(table) - 1, LOOKED_AT).astype(int))
     sides = [min(table.image(row).size) for row in rows.tolist()]
-    return LARGE if np.median(sides) >= PHOTOGRAPH else own
+    return bool(np.median(sides) >= PHOTOGRAPH)

@@ -22,7 +22,7 @@ from bacon_gcd.data.joined import join
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.forecast import forecast
-from bacon_gcd.discovery.image_size import fitting_size
+from bacon_gcd.discovery.image_size import fitting_size, seen_whole
 from bacon_gcd.discovery.learn import Samples
 from bacon_gcd.discovery.names import refuse_names
 from bacon_gcd.discovery.settings import AUTO, DiscoverSettings, Tell, effort_for
@@ -88,7 +88,7 @@ def read_inputs(
     name = pick_backbone(asked.backbone)
     size = asked.image_size or (fitting_size(name, table) if effort.fitted else None)
     tuned = find(name).quick_part if effort.epochs else MIRRORED
-    backbone = open_backbone(name, tuned, size, device=device)
+    backbone = open_backbone(name, tuned, size, uncropped=seen_whole(table), device=device)
     tell(device_line(backbone.device))
     tell(backbone_line(name, backbone.image_size))
     n_missing = n_unfinished(
@@ -193,18 +193,23 @@ def backbone_line(name: str, image_size: int) -> str:
 
 
 def open_backbone(
-    name: str, tuned: str, image_size: int | None, *, device: Device = None
+    name: str,
+    tuned: str,
+    image_size: int | None,
+    *,
+    uncropped: bool = False,
+    device: Device = None,
 ) -> Backbone:
-    """The backbone of this name, which sees whole images; in bfloat16 where that is fast.
+    """The backbone of this name; in bfloat16 where that is fast.
 
-    tuned: the part that is trained, see `load_backbone`. image_size: its own unless given.
+    tuned, uncropped: see `load_backbone`. image_size: its own unless given.
     """
     precision = trunk_dtype(AUTO, device=device) if find_device(device).type == "cuda" else FLOAT32
     return load_backbone(
         name,
         tuned=tuned,
         image_size=image_size,
-        uncropped=True,
+        uncropped=uncropped,
         trunk_dtype=precision,
         device=device,
     )

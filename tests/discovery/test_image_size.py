@@ -2,7 +2,7 @@ import pytest
 from PIL import Image
 
 from bacon_gcd.data.images import read_images
-from bacon_gcd.discovery.image_size import fitting_size
+from bacon_gcd.discovery.image_size import fitting_size, seen_whole
 
 RESNET = "resnet18.pypi_in1k"
 
@@ -23,3 +23,10 @@ def test_a_resnet_sees_photographs_larger(sides, expected, tmp_path):
 @pytest.mark.parametrize("name", ["vit_small_patch16_224.dino", "resnet50.tv2_in1k"])
 def test_other_backbones_keep_their_size(name, tmp_path):
     assert fitting_size(name, table_of(tmp_path, 600, 600)) == 224
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"), [((64, 64, 300), True), ((64, 300, 300), False), ((159,) * 4, True)]
+)
+def test_small_images_are_seen_whole_and_photographs_in_their_center(sides, expected, tmp_path):
+    assert seen_whole(table_of(tmp_path, *sides)) is expected

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import bacon_gcd
 from bacon_gcd.config import UserError
@@ -65,6 +66,17 @@ def test_planted_colors_are_found_and_everything_is_written(small):
         np.mean([row.confidence for row in run.rows if not row.labeled]),
     )
     assert now == pytest.approx(then, abs=0.02)  # as sure on average
+
+
+def test_a_model_records_how_much_of_an_image_it_saw(small):
+    for name, expected in (("thumbnails", True), ("photographs", False)):
+        photos = plant(small / name)
+        if not expected:
+            for path in photos.rglob("*.png"):
+                Image.open(path).resize((200, 200)).save(path)
+        bacon_gcd.discover(photos, small / f"{name}-run", effort="quick")
+        facts = json.loads((small / f"{name}-run/model/model.json").read_text())
+        assert facts["backbone"]["uncropped"] is expected
 
 
 def test_two_runs_give_the_same_bytes(small):
