@@ -23,9 +23,10 @@ could use on the same features. Everything on this page was written by
 
 Features: {backbone} at 224 px, frozen, the mean of an image and its mirror image
 (small images whole, photographs by their center), whitened, as `bacon discover` computes them; a
-set that the whitening was learned on gets one that was learned on the others. The network was trained with the labels of ImageNet, which cover many
-classes of all sets but fashion and textures. Rules and constants were chosen on {developed};
-{reported} were only looked at for this table.
+set that the whitening was learned on gets one that was learned on the others. The network was
+trained with the labels of ImageNet, which cover many classes of all sets but fashion and textures.
+Rules and constants were chosen on {developed}; {reported} were only looked
+at for this table.
 
 Accuracy is in percent of the unlabeled images and **by name**: known classes by their own name, new
 ones matched one to one among themselves. Alternatives that need the number of classes get the true
