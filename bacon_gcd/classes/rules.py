@@ -45,6 +45,12 @@ class Rules:
     """Classes with which half of this power is taken: among ten, sizes say something."""
     judged: int = 2
     """Times that all images are sorted anew by it; with more of them known classes grow."""
+    clusterings: int = 8
+    """Clusterings of all images that are asked, too, where labels are few."""
+    many_labels: float = 6.0
+    """Labels of a known class, on average, from which on they are not: then they hardly count."""
+    label_weight: float = 6.0
+    """Clusterings that the answer by the evidence counts as, for each label of a known class."""
     dims_per_class: int = 2
     """Dimensions of the features for each class from which on it is used."""
     folds: int = 6

@@ -62,7 +62,7 @@ def test_the_default_is_the_best_one_alone_and_says_what_would_be_better(both):
 def test_facts_are_those_of_all():
     entry = find(BOTH)
     assert (entry.name, entry.supervised, entry.image_size) == (BOTH, True, 224)
-    assert entry.license == "Apache-2.0; MIT"
+    assert entry.license == "BSD-3-Clause; MIT"
     assert entry.trained_on == "ImageNet-1k with labels"
     assert find(f"{RESNET}+{OFFLINE}").quick_part == "block"
 

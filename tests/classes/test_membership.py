@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from bacon_gcd.classes import membership
+from bacon_gcd.classes.clusterings import clusterings
 from bacon_gcd.classes.membership import (
     best_classes,
     class_means,
@@ -21,6 +22,7 @@ from bacon_gcd.classes.ridge import fit_ridge, less_by_size
 from bacon_gcd.classes.space import reduced
 from bacon_gcd.cluster import kmeans, unit
 from tests.classes.planted_features import planted, small_view, some_labels
+from tests.reference.ridge import squares_within, without_each
 
 
 def test_points_for_grouping_lie_between_an_image_and_its_neighbors():
@@ -74,7 +76,9 @@ def test_without_labels_nothing_is_known():
 
 @pytest.mark.parametrize("judged", [0, 1, 2])
 def test_sorting_is_by_the_evidence_of_groups_and_then_by_the_regression(judged):
-    view, labels, ids = small_view(judged=judged, unlabeled_weight=0.4, dims_per_class=0)
+    view, labels, ids = small_view(
+        judged=judged, unlabeled_weight=0.4, dims_per_class=0, clusterings=0
+    )
     guess, score = np.where(ids == 1, 1, 0), np.where(ids >= 2, -5.0, 5.0)
     first = grouped(view, labels, guess, score, 0.0, n_new=2)
     counts, sums = torch.zeros(4), torch.zeros(4, view.space.rows.shape[1])
@@ -93,6 +97,30 @@ def test_sorting_is_by_the_evidence_of_groups_and_then_by_the_regression(judged)
     by_evidence = sort(view, labels, guess, score, 0.0, n_new=2)
     found = membership.judged(view, labels, by_evidence, n_new=2)
     torch.testing.assert_close(found, by_hand, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("many", "n_asked"), [(5.0, 0), (5.1, 3)])
+def test_where_labels_are_few_the_regression_begins_with_clusterings_too(many, n_asked):
+    rules = {"judged": 1, "clusterings": 3, "label_weight": 0.5, "dims_per_class": 0}
+    view, labels, ids = small_view(many_labels=many, **rules)  # five labels of each known class
+    scores = torch.eye(4)[torch.from_numpy(np.roll(ids, 1))]
+    first = np.where(labels >= 0, labels, np.roll(ids, 1))
+    answers = [
+        first,
+        *clusterings(view.points, labels, first, n_classes=4, seed=0, rules=view.rules),
+    ]
+    assert len(answers) == 1 + n_asked
+    members = 2.5 * torch.eye(4)[torch.from_numpy(first)]
+    members += sum(torch.eye(4)[torch.from_numpy(each)] for each in answers[1:])
+    by_hand = without_each(
+        view.whole.double().numpy(),
+        (members / members.sum(dim=1, keepdim=True)).numpy(),
+        4,
+        squares_within(view.whole.double().numpy(), first),
+    )
+    expected = less_by_size(torch.from_numpy(by_hand).float(), first, view.rules)
+    found = membership.judged(view, labels, scores, n_new=2)
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("n_known", [0, 1])

@@ -52,6 +52,41 @@ def test_other_classes_are_judged_by_the_same_regression():
     np.testing.assert_allclose(fitted.scores(others, 5).numpy(), by_hand, atol=1e-4)
 
 
+def test_several_answers_are_judged_as_their_weighted_mean():
+    rows, first = drawn(n=25)
+    second = np.random.default_rng(1).integers(0, 3, len(first))
+    fitted = fit_ridge(rows, first)
+    members = (2 * np.eye(3)[first] + np.eye(3)[second]) / 3
+    exact = rows.double().numpy()
+    by_hand = without_each(exact, members, 3, squares_within(exact, first))
+    found = fitted.mean_scores([first, second], 3, weight=2.0).numpy()
+    np.testing.assert_allclose(found, by_hand, atol=1e-4)
+    assert torch.equal(fitted.mean_scores([first], 3, weight=2.0), fitted.scores(first, 3))
+
+
+def test_other_answers_count_in_the_first_round_only():
+    rows, ids = drawn(n=60, d=12)
+    asked = []
+
+    def others(class_ids):
+        asked.append(class_ids)
+        return [np.zeros(60, dtype=np.int64)] * 5
+
+    first = torch.eye(3)[torch.from_numpy(ids)]
+
+    def best(scores):
+        return scores.argmax(dim=1).numpy()
+
+    _, found = judge(rows, first, best, Rules(judged=1), others=others, weight=1.0)
+    assert (found == 0).mean() > 0.9  # five of six answers say so
+    np.testing.assert_array_equal(asked[0], ids)
+    twice, _ = judge(rows, first, best, Rules(judged=2), others=others, weight=1.0)
+    torch.testing.assert_close(
+        twice, less_by_size(fit_ridge(rows, ids).scores(found, 3), found, Rules())
+    )
+    assert len(asked) == 2
+
+
 def test_memberships_of_a_row_add_up_to_one_and_an_empty_class_has_none():
     rows, ids = drawn()
     found = fit_ridge(rows, ids).scores(ids, 5)

@@ -3,12 +3,14 @@
 import numpy as np
 
 
-def without_each(rows, class_ids, n_classes, penalty):
+def without_each(rows, classes, n_classes, penalty):
     """(N, C) predictions for each row by a regression with an intercept on all the others.
 
     The penalized squares are those around the mean of all rows, as if the mean were known.
+
+    classes: (N,) one for each row, or (N, C) its share of each.
     """
-    targets = np.eye(n_classes)[class_ids]
+    targets = np.eye(n_classes)[classes] if classes.ndim == 1 else classes
     away = rows - rows.mean(axis=0)
     found = []
     for row in range(len(rows)):
