@@ -20,7 +20,7 @@ from torch import Tensor
 from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource, build_bank
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import MIRRORED, load_backbone
+from bacon_gcd.backbone.weights import load_backbone, untrained
 from bacon_gcd.config import UserError, check_seed, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.labels import encode, is_unlabeled
@@ -250,7 +250,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         backbone = load_backbone(
             name,
             image_size=size,
-            tuned=self._tuned,
+            tuned=self._tuned(name),
             uncropped=not self._n_epochs and seen_whole(table),
             device=self._device(),
         )
@@ -271,10 +271,9 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
     def _n_epochs(self) -> int:
         return self.epochs or 0  # as in the default effort of `discover`
 
-    @property
-    def _tuned(self) -> str:
+    def _tuned(self, backbone: str) -> str:
         """The part of the backbone that is trained; without training, as in `discover`."""
-        return TUNED if self._n_epochs else MIRRORED
+        return TUNED if self._n_epochs else untrained(backbone)
 
     def _plan(self) -> Plan:
         """The short training of `discover`, or the method as its preset has it."""
@@ -307,7 +306,9 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         facts = {
             "method": learned.name,
             "settings": dataclasses.asdict(method.settings),
-            "backbone": describe_backbone(samples.backbone, tuned=self._tuned),
+            "backbone": describe_backbone(
+                samples.backbone, tuned=self._tuned(samples.backbone.name)
+            ),
         }
         self.model_ = Model(method, samples.backbone, tuple(map(str, self.classes_)), facts)
         logits = embed(self.model_.predictor.logits, samples.tokens, device=self._device())

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from bacon_gcd.backbone.bank import build_bank
-from bacon_gcd.backbone.catalogue import OFFLINE, cached
-from bacon_gcd.backbone.efficientnet_b3 import used_of
+from bacon_gcd.backbone.catalogue import LITE, OFFLINE, cached
+from bacon_gcd.backbone.efficientnet import used_of
 from bacon_gcd.backbone.state import read_state, state_digest
-from bacon_gcd.backbone.weights import MIRRORED, load_backbone
+from bacon_gcd.backbone.weights import load_backbone, untrained
 from bacon_gcd.backbone.whitening import find_whitening, whitening_from
 from bacon_gcd.classes.space import centered, scatter
 from bacon_gcd.cluster import unit
@@ -91,20 +91,20 @@ def features_of(name, backbone_name=BACKBONE):
     if whitening is None:
         return x, classes
     if name in DEVELOPED_ON:
-        others = [plain_features(each) for each in DEVELOPED_ON if each != name]
+        others = [plain_features(each, backbone_name) for each in DEVELOPED_ON if each != name]
         whitening = learned_whitening(others)
     return unit(whitening(torch.from_numpy(x))).numpy(), classes
 
 
 def whitening_of(backbone_name):
     """What `bacon discover` uses with this backbone; None: nothing."""
-    return find_whitening(default_weights()) if backbone_name == BACKBONE else None
+    return find_whitening(lite_weights()) if backbone_name == LITE else None
 
 
 @cache
-def default_weights():
+def lite_weights():
     """The digest of the weights that a whitening is learned with."""
-    return state_digest(used_of(read_state(cached(BACKBONE))))
+    return state_digest(used_of(read_state(cached(LITE))))
 
 
 def learned_whitening(sets):
@@ -121,7 +121,9 @@ def plain_features(name, backbone_name=BACKBONE):
         images, classes = images_of(name)
         size = fitting_size(backbone_name, images)
         whole = seen_whole(images)
-        backbone = load_backbone(backbone_name, image_size=size, tuned=MIRRORED, uncropped=whole)
+        backbone = load_backbone(
+            backbone_name, image_size=size, tuned=untrained(backbone_name), uncropped=whole
+        )
         undo = getattr(whitening_of(backbone_name), "undo", None)
         store(stored, images, chosen_rows(name, classes), classes, backbone, undo)
     return read_features(stored)

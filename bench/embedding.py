@@ -22,11 +22,12 @@ from bacon_gcd.data.views import test_view
 from bench.measure import table
 
 N_IMAGES, SIDE, TURNS = 96, 500, 3
-# Backbone, image size and tuned part; the last is what `bacon discover` does unless told otherwise.
+# Backbone, image size and tuned part; the last two are what `bacon discover` does with them.
 SETTINGS = (
     ("resnet18.pypi_in1k", 128, "block"),
     ("resnet18.pypi_in1k", 224, "block"),
     ("efficientnet_lite0.pypi_in1k", 224, "mirrored"),
+    ("vit_small_patch14_dinov2.pypi_lvd142m", 224, "vectors"),
 )
 
 

@@ -6,7 +6,7 @@ BACON_DATA=FOLDER python -m bench features   stores what it computes, prints one
 import numpy as np
 import torch
 
-from bacon_gcd.backbone.catalogue import OFFLINE, TOGETHER
+from bacon_gcd.backbone.catalogue import LITE, OFFLINE, TOGETHER
 from bench.discovery import ours
 from bench.discovery_sets import LABELS, RATIOS, SHARES, Cell, drawn, features_of
 from bench.measure import table
@@ -14,8 +14,9 @@ from bench.measure import table
 RESNET = "resnet18.pypi_in1k"
 BACKBONES = {
     "ResNet-18": RESNET,
-    "EfficientNet-Lite0": OFFLINE,
-    "both": f"{OFFLINE}{TOGETHER}{RESNET}",
+    "EfficientNet-Lite0": LITE,
+    "DINOv2 ViT-S/14": OFFLINE,
+    "Lite0 and ResNet-18": f"{LITE}{TOGETHER}{RESNET}",
 }
 SETS = ("textures", "demo", "objects", "birds", "fashion")
 

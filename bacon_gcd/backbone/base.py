@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import chain
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,9 @@ class Backbone(nn.Module, ABC):
     """What they are divided by after that."""
     uncropped: bool = False
     """Test views are whole images, resized to a square, instead of their centers."""
+    one_by_one: ClassVar[bool] = False
+    """Whether the last bits of features depend on the images beside an image, so that a CPU, where
+    the whole network is frozen, computes one after the other."""
     weights: str
     """Identifies the weights alone: what a trained model checks before it is used."""
     hash: str

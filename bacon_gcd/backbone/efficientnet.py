@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +20,7 @@ from bacon_gcd.backbone.whitening import Whitening, find_whitening
 from bacon_gcd.system.files import digest
 
 ARCHITECTURE = "efficientnet_lite0"
+POOLING = "root-mean-square"  # a model that was fitted to other features must not be used
 EPSILON = 1e-3
 STEM, HEAD = 32, 1280  # channels of the first and the last convolution
 MEAN, STD = 127 / 255, 128 / 255  # of all three colors
@@ -58,8 +58,6 @@ class Conv:
     norm: str
     shape: tuple[int, int, int, int]
     stride: int = 1
-    epsilon: float = EPSILON
-    """Of the BatchNorm."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -70,45 +68,9 @@ class Conv:
     def folded(self, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Kernel and bias of the convolution and the frozen BatchNorm in one."""
         gain, bias, mean, variance = (state[f"{self.norm}.{each}"].double() for each in BATCH_NORM)
-        scale = gain / (variance + self.epsilon).sqrt()
+        scale = gain / (variance + EPSILON).sqrt()
         kernel = state[f"{self.weight}.weight"].double() * scale[:, None, None, None]
         return kernel.float(), (bias - mean * scale).float()
-
-
-class FoldedConvs(nn.Module):
-    """A frozen network of convolutions, each in one with its BatchNorm."""
-
-    pooling: ClassVar[str]
-    convs: ClassVar[tuple[Conv, ...]]
-
-    def __init__(self, state: Mapping[str, Tensor], whitening: Whitening | None = None) -> None:
-        super().__init__()
-        self.whitening = whitening or nn.Identity()
-        for conv in self.convs:
-            kernel, bias = conv.folded(state)
-            kernel = kernel.contiguous(memory_format=torch.channels_last)
-            self.register_buffer(kept_as(conv.weight), kernel, persistent=False)
-            self.register_buffer(f"{kept_as(conv.weight)}_bias", bias, persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(N, 3, S, S) to (N, D)."""
-        features: Tensor = self.whitening(self.pooled(self.maps(images)))
-        return features
-
-    def maps(self, images: Tensor) -> Tensor:
-        """(N, 3, S, S) to the (N, D, s, s) values that are pooled."""
-        raise NotImplementedError
-
-    def pooled(self, maps: Tensor) -> Tensor:
-        """(N, D) of these."""
-        raise NotImplementedError
-
-    def convolved(self, x: Tensor, conv: Conv, *, padding: int = 0) -> Tensor:
-        """(N, C, H, W) through a convolution and its BatchNorm."""
-        name = kept_as(conv.weight)
-        kernel, bias = self.get_buffer(name), self.get_buffer(f"{name}_bias")
-        groups = x.shape[1] // kernel.shape[1]
-        return F.conv2d(x, kernel, bias, stride=conv.stride, padding=padding, groups=groups)
 
 
 def block_convs(number: int, before: int, stage: Stage, stride: int) -> list[Conv]:
@@ -145,19 +107,25 @@ def every_conv() -> list[Conv]:
     return [FIRST, *(conv for block in blocks() for conv in block), LAST]
 
 
-class EfficientNetLite(FoldedConvs):
+class EfficientNetLite(nn.Module):
     """(N, 3, S, S) normalized images to (N, 1280) features, pooled over all positions."""
 
-    pooling = "root-mean-square"
-    convs = tuple(every_conv())
-    blocks = tuple(blocks())
+    def __init__(self, state: Mapping[str, Tensor], whitening: Whitening | None = None) -> None:
+        super().__init__()
+        self.blocks, self.whitening = blocks(), whitening or nn.Identity()
+        for conv in every_conv():
+            kernel, bias = conv.folded(state)
+            kernel = kernel.contiguous(memory_format=torch.channels_last)
+            self.register_buffer(_kept(conv), kernel, persistent=False)
+            self.register_buffer(f"{_kept(conv)}_bias", bias, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, 3, S, S) to (N, 1280)."""
         n_images = len(images)
         if n_images < SMALLEST:
             images = torch.cat([images, images.new_zeros(SMALLEST - n_images, *images.shape[1:])])
-        return super().forward(images)[:n_images]
+        features: Tensor = self.whitening(root_mean_square(self.maps(images)))
+        return features[:n_images]
 
     def maps(self, images: Tensor) -> Tensor:
         """(N, 3, S, S) to the (N, 1280, S / 32, S / 32) values that are pooled."""
@@ -166,10 +134,6 @@ class EfficientNetLite(FoldedConvs):
         for block in self.blocks:
             x = self._through(x, block)
         return F.relu6(self._convolved(x, LAST))
-
-    def pooled(self, maps: Tensor) -> Tensor:
-        """(N, 1280)"""
-        return root_mean_square(maps)
 
     def _through(self, x: Tensor, block: list[Conv]) -> Tensor:
         """One block; its input is added where shapes allow."""
@@ -180,7 +144,10 @@ class EfficientNetLite(FoldedConvs):
         return x + inner if x.shape == inner.shape else inner
 
     def _convolved(self, x: Tensor, conv: Conv) -> Tensor:
-        return self.convolved(same_padded(x, conv.shape[2], conv.stride), conv)
+        kernel, bias = self.get_buffer(_kept(conv)), self.get_buffer(f"{_kept(conv)}_bias")
+        groups = x.shape[1] // kernel.shape[1]
+        padded = same_padded(x, conv.shape[2], conv.stride)
+        return F.conv2d(padded, kernel, bias, stride=conv.stride, groups=groups)
 
 
 def root_mean_square(maps: Tensor) -> Tensor:
@@ -206,39 +173,20 @@ def from_state(
     trunk_dtype: torch.dtype = torch.float32,
     device: Device = None,
 ) -> PooledBackbone:
-    """The backbone of these weights; the tail that is trained is a small one on its features."""
-    return frozen_features(
-        EfficientNetLite,
-        used_of(state),
-        Preprocessing(image_size, (MEAN, MEAN, MEAN), (STD, STD, STD)),
-        name=name,
-        trunk_dtype=trunk_dtype,
-        device=device,
-    )
+    """The backbone of these weights; the tail that is trained is a small one on its features.
 
-
-def frozen_features(
-    network: type[FoldedConvs],
-    used: Mapping[str, Tensor],
-    seen: Preprocessing,
-    *,
-    name: str,
-    trunk_dtype: torch.dtype,
-    device: Device,
-) -> PooledBackbone:
-    """The backbone of a network with these weights.
-
-    Its features are whitened if a whitening was learned with just these weights. A model that was
-    fitted to features of other weights, whitening or pooling must not be used.
+    Its features are whitened if a whitening was learned with just these weights.
     """
+    used = used_of(state)
     weights = state_digest(used)
     whitening = find_whitening(weights)
+    color = (MEAN, MEAN, MEAN), (STD, STD, STD)
     return PooledBackbone(
-        network(used, whitening),
+        EfficientNetLite(used, whitening),
         as_it_is,
-        seen,
+        Preprocessing(image_size, *color),
         name=name,
-        weights=digest(network.pooling, weights, whitening.hash if whitening else ""),
+        weights=digest(POOLING, weights, whitening.hash if whitening else ""),
         trunk_dtype=trunk_dtype,
         device=device,
     )
@@ -251,6 +199,6 @@ def used_of(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {key: state[key] for key in shapes}
 
 
-def kept_as(weight: str) -> str:
+def _kept(conv: Conv) -> str:
     """A name that a module allows for its buffers."""
-    return weight.replace(".", "_")
+    return conv.weight.replace(".", "_")

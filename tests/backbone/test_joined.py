@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from bacon_gcd.backbone import joined
-from bacon_gcd.backbone.catalogue import OFFLINE, find, parts_of
+from bacon_gcd.backbone.catalogue import LITE, OFFLINE, find, parts_of
 from bacon_gcd.backbone.fetch import get
 from bacon_gcd.backbone.weights import load_backbone
 from bacon_gcd.config import UserError
@@ -11,13 +11,13 @@ from bacon_gcd.discovery.inputs import better_backbone, pick_backbone
 from tests.small_backbone import use_small_backbone
 
 RESNET = "resnet18.pypi_in1k"
-BOTH = f"{OFFLINE}+{RESNET}"
+BOTH = f"{LITE}+{RESNET}"
 
 
 @pytest.fixture
 def both(tmp_path, monkeypatch):
     monkeypatch.setenv("BACON_CACHE", str(tmp_path / "cache"))
-    return [use_small_backbone(monkeypatch, name) for name in (OFFLINE, RESNET)]
+    return [use_small_backbone(monkeypatch, name) for name in (LITE, RESNET)]
 
 
 def images(n=5):
@@ -51,10 +51,11 @@ def test_every_network_sees_its_own_mean_and_deviation(both, monkeypatch):
 
 
 def test_the_default_is_the_best_one_alone_and_says_what_would_be_better(both):
-    assert pick_backbone("auto") == OFFLINE
+    assert pick_backbone("auto") == LITE
     assert pick_backbone(RESNET) == RESNET
+    assert better_backbone(LITE) == OFFLINE
     assert better_backbone(OFFLINE).startswith("vit_base")
-    find(OFFLINE).path.unlink()
+    find(LITE).path.unlink()
     assert pick_backbone("auto") == RESNET
     assert better_backbone(RESNET) == OFFLINE
 
@@ -62,9 +63,9 @@ def test_the_default_is_the_best_one_alone_and_says_what_would_be_better(both):
 def test_facts_are_those_of_all():
     entry = find(BOTH)
     assert (entry.name, entry.supervised, entry.image_size) == (BOTH, True, 224)
-    assert entry.license == "BSD-3-Clause; MIT"
+    assert entry.license == "Apache-2.0; MIT"
     assert entry.trained_on == "ImageNet-1k with labels"
-    assert find(f"{RESNET}+{OFFLINE}").quick_part == "block"
+    assert find(f"{RESNET}+{LITE}").quick_part == "block"
 
 
 def test_a_plus_in_the_name_of_a_folder_is_part_of_it():

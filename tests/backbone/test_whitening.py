@@ -4,7 +4,7 @@ import torch
 from safetensors import safe_open
 
 from bacon_gcd.backbone import efficientnet
-from bacon_gcd.backbone.catalogue import OFFLINE, cached
+from bacon_gcd.backbone.catalogue import LITE, cached
 from bacon_gcd.backbone.state import read_state, state_digest
 from bacon_gcd.backbone.whitening import (
     STORED,
@@ -74,8 +74,8 @@ def test_the_hash_tells_two_of_them_apart():
     assert one == again
 
 
-def test_the_default_backbone_has_one_that_fits():
-    with safe_open(STORED / f"{OFFLINE}.safetensors", framework="pt") as file:
+def test_efficientnet_lite0_has_one_that_fits():
+    with safe_open(STORED / f"{LITE}.safetensors", framework="pt") as file:
         directions, shares = file.get_tensor("directions"), file.get_tensor("shares")
     assert directions.shape == (efficientnet.HEAD, len(shares))
     assert 0 < float(shares.min()) < float(shares.max()) < 1
@@ -84,9 +84,9 @@ def test_the_default_backbone_has_one_that_fits():
 
 
 def test_it_was_learned_with_the_weights_of_the_catalogue():
-    path = cached(OFFLINE)
+    path = cached(LITE)
     if path is None:
-        pytest.skip(f"the weights of {OFFLINE} are not here")
+        pytest.skip(f"the weights of {LITE} are not here")
     assert find_whitening(state_digest(efficientnet.used_of(read_state(path)))) is not None
 
 
