@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from bacon_gcd.backbone import efficientnet
-from bacon_gcd.backbone.catalogue import CATALOGUE, OFFLINE
+from bacon_gcd.backbone.catalogue import CATALOGUE, LITE
 from bacon_gcd.backbone.efficientnet import (
     BATCH_NORM,
     Conv,
@@ -90,14 +90,14 @@ def test_padding_is_larger_on_the_right_and_below():
 
 
 def test_it_is_a_backbone_of_the_catalogue(state):
-    backbone = build(CATALOGUE[OFFLINE], state, image_size=64)
+    backbone = build(CATALOGUE[LITE], state, image_size=64)
     assert backbone.feature_dim == 1280
     assert backbone.trunk(images(2)).shape == (2, 1280)
 
 
 def test_other_weights_make_another_hash_and_the_classifier_does_not(state):
     def hash_of(tensors):
-        return build(CATALOGUE[OFFLINE], tensors, image_size=64).hash
+        return build(CATALOGUE[LITE], tensors, image_size=64).hash
 
     assert hash_of(state | {"_fc.weight": torch.ones(1000, 1280)}) == hash_of(state)
     assert hash_of(random_state(seed=3)) != hash_of(state)
@@ -106,9 +106,9 @@ def test_other_weights_make_another_hash_and_the_classifier_does_not(state):
 def test_a_missing_tensor_is_named(state):
     lacking = {key: value for key, value in state.items() if key != "_conv_head.weight"}
     with pytest.raises(StateError, match=r"_conv_head\.weight"):
-        build(CATALOGUE[OFFLINE], lacking, image_size=64)
+        build(CATALOGUE[LITE], lacking, image_size=64)
 
 
 def test_no_part_of_it_is_trained(state):
     with pytest.raises(UserError, match="tuned 'conv'"):
-        build(CATALOGUE[OFFLINE], state, image_size=64, tuned="conv")
+        build(CATALOGUE[LITE], state, image_size=64, tuned="conv")
