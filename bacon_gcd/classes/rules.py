@@ -111,7 +111,7 @@ class Rules:
     """Images of which they are asked; a sample of more."""
     told: tuple[float, ...] = (0.19, 0.74, 0.51, -0.44)
     """What hidden images, agreement of halves and of neighbors weigh in the expected accuracy."""
-    told_without_hidden: tuple[float, ...] = (0.6, 0.51, -0.3)
+    told_without_hidden: tuple[float, ...] = (0.5, 0.83, -0.43)
     """The same where no class can be hidden."""
     told_images: float = 27.0
     """Independent images that an accuracy told by all of them is worth, in its interval."""
