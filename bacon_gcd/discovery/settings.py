@@ -69,7 +69,7 @@ class Effort:
     views: int = 0
     """Crops that are stored of each image for training, beside the image as it is."""
     epochs: int = 0
-    """0: the backbone's own features are used, averaged over an image and its mirror image."""
+    """0: the backbone's own features are used, see `weights.untrained`."""
 
 
 def effort_for(name: str, n_images: int) -> Effort:

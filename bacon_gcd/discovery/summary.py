@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bacon_gcd.backbone.catalogue import find
+from bacon_gcd.backbone.weights import MIRRORED, untrained
 from bacon_gcd.classes.reliability import Expected as Measured
 from bacon_gcd.classes.tree import ClassTree
 from bacon_gcd.data.joined import file_of
@@ -178,7 +179,8 @@ def averaging(settings: DiscoverSettings) -> str:
         return ""
     if settings.views:
         return f", averaged over {settings.views + 1} views of each image"
-    return ", averaged over each image and its mirror image"
+    mirrored = untrained(settings.backbone) == MIRRORED
+    return ", averaged over each image and its mirror image" if mirrored else ""
 
 
 def trial_note(trial: Trial | None) -> str:

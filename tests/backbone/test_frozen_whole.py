@@ -6,10 +6,13 @@ import torch
 from torch.nn.functional import normalize
 
 from bacon_gcd.backbone.bank import FreshTokens, build_bank
-from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.backbone.catalogue import LITE, OFFLINE
+from bacon_gcd.backbone.weights import MIRRORED, VECTORS, load_backbone, untrained
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import from_arrays
 from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.discovery.settings import DiscoverSettings
+from bacon_gcd.discovery.summary import averaging
 from bacon_gcd.model import backbone_from, describe_backbone
 from tests.small_backbone import use_small_backbone
 
@@ -65,6 +68,28 @@ def test_mirrored_tokens_are_never_taken_for_others(name):
     frozen, mirrored = load_backbone(name, tuned="vectors"), load_backbone(name, tuned="mirrored")
     assert frozen.hash != mirrored.hash
     assert frozen.weights == mirrored.weights
+
+
+def test_on_a_cpu_a_frozen_vit_sees_one_image_after_the_other(name, monkeypatch):
+    frozen = load_backbone(name, tuned="vectors")
+    vit, seen = frozen.network.backbone, []
+    trunk = vit.trunk
+    monkeypatch.setattr(vit, "trunk", lambda shown: (seen.append(len(shown)), trunk(shown))[1])
+    together = frozen.trunk(images(5))
+    assert seen == [1] * 5
+    assert torch.equal(frozen.trunk(images(5)[:2]), together[:2])
+    monkeypatch.setattr(vit, "one_by_one", False)
+    torch.testing.assert_close(frozen.trunk(images(5)), together)
+    assert seen[-1] == 5
+
+
+def test_without_training_only_convolutional_networks_see_mirror_images():
+    assert untrained(OFFLINE) == VECTORS
+    assert untrained("vit_base_patch16_224.dino") == VECTORS
+    for name in (LITE, "resnet18.pypi_in1k", f"{LITE}+resnet18.pypi_in1k", "hf:some/folder"):
+        assert untrained(name) == MIRRORED
+    assert averaging(DiscoverSettings("photos", backbone=OFFLINE)) == ""
+    assert averaging(DiscoverSettings("photos", backbone=LITE)).endswith("its mirror image")
 
 
 def framed_and_plain():
