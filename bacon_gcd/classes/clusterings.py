@@ -46,13 +46,13 @@ def clusterings(
     if not 0 < labels_per_class(labels) < rules.many_labels or n_classes <= 1:
         return []
     found = [
-        clustered(points, labels, n_classes, seed=each, rules=rules)
+        one_clustering(points, labels, n_classes, seed=each, rules=rules)
         for each in range(seed, seed + rules.clusterings)
     ]
     return [named_after(each, class_ids, n_known, n_classes) for each in found]
 
 
-def clustered(
+def one_clustering(
     points: Tensor, labels: IntArray, n_clusters: int, *, seed: int, rules: Rules = RULES
 ) -> IntArray:
     """(N,) cluster of each image; labeled images stay in theirs. Of many images a sample decides.

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from bacon_gcd.classes.clusterings import clustered, clusterings, labels_per_class, named_after
+from bacon_gcd.classes.clusterings import clusterings, labels_per_class, named_after, one_clustering
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.cluster import unit
 
@@ -60,11 +60,11 @@ def test_without_new_classes_there_is_nothing_to_name():
 def test_labeled_images_stay_in_their_class():
     rows, _, labels = blobs()
     labels[45] = 0  # among images of a new class
-    assert clustered(rows, labels, 4, seed=0)[45] == 0
+    assert one_clustering(rows, labels, 4, seed=0)[45] == 0
 
 
 def test_of_many_images_a_sample_decides_and_labels_are_always_in_it():
     rows, true, labels = blobs(each=60)
-    found = clustered(rows, labels, 4, seed=0, rules=Rules(sample=40))
+    found = one_clustering(rows, labels, 4, seed=0, rules=Rules(sample=40))
     assert (found[true < 2] == true[true < 2]).all()
     assert len(np.unique(found[true == 2])) == len(np.unique(found[true == 3])) == 1
