@@ -6,7 +6,7 @@
 3. New images are merged into as many classes as known classes suggest (`count`); groups that are
    fragments of known classes are none (`fragments`).
 4. All images are sorted anew by the classes they made (`membership`), then by ridge regression
-   (`ridge`).
+   (`ridge`); where labels are few that begins with clusterings of all images, too (`clusterings`).
 5. The same with a third of the known classes hidden (`checks`) and on halves of the features
    (`halves`) says how sure an answer is (`reliability`).
 """
