@@ -9,13 +9,13 @@ Not one of `make bench`: it takes a quarter of an hour.
 import numpy as np
 import torch
 
-from bacon_gcd.backbone.catalogue import cached
+from bacon_gcd.backbone.catalogue import LITE, cached
 from bacon_gcd.backbone.efficientnet import MEAN, STD, EfficientNetLite, root_mean_square, used_of
 from bacon_gcd.backbone.state import read_state
 from bacon_gcd.classes.space import centered
 from bacon_gcd.cluster import unit
 from bacon_gcd.data.views import ViewSettings, normalize, render_views
-from bench.discovery_sets import BACKBONE, DEVELOPED_ON, chosen_rows, images_of
+from bench.discovery_sets import DEVELOPED_ON, chosen_rows, images_of
 from bench.measure import table
 from bench.whitening import same_class
 
@@ -65,7 +65,7 @@ def named_by_means(x, classes):
 
 def main():
     torch.set_num_threads(1)
-    network, lines = EfficientNetLite(used_of(read_state(cached(BACKBONE)))), []
+    network, lines = EfficientNetLite(used_of(read_state(cached(LITE)))), []
     for name in DEVELOPED_ON:
         images, classes = images_of(name)
         rows = some_rows(name, classes)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bacon_gcd.backbone.state import State
 from bacon_gcd.config import UserError
 
-State = dict[str, Tensor]
 FLOAT = 1  # the number type of float32
 UNNAMED = "onnx::"  # what the exporter calls a tensor that has no name in the network
 WRAPPER = "model."  # the network inside the module that was exported
@@ -63,8 +63,9 @@ def read_dinov2_onnx(data: bytes, *, where: str) -> State:
     stored only once.
     """
     state = read_onnx(data, where=where)
-    named = {key: tensor for key, tensor in state.items() if not key.startswith(UNNAMED)}
-    parts = [state[key] for key in state.keys() - named.keys() if state[key].ndim == 3]
+    unnamed = [key for key in state if key.startswith(UNNAMED)]
+    named = {key: tensor for key, tensor in state.items() if key not in unnamed}
+    parts = [state[key] for key in unnamed if state[key].ndim == 3]
     grid = [part for part in parts if part.shape[1] > 1]
     if len(grid) != 1 or "cls_token" not in named:
         raise UserError(f"{where}: not the weights of DINOv2")
