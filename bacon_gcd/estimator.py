@@ -25,6 +25,7 @@ from bacon_gcd.config import UserError, check_seed, choose
 from bacon_gcd.data.images import ImageTable, from_arrays, read_images
 from bacon_gcd.data.labels import encode, is_unlabeled
 from bacon_gcd.data.views import ViewSettings
+from bacon_gcd.discovery.edges import Pictures, with_agreeing_edges
 from bacon_gcd.discovery.image_size import fitting_size, seen_whole
 from bacon_gcd.discovery.inputs import VECTOR_NOISE, pick_backbone
 from bacon_gcd.discovery.learn import TRAINED, Learned, Plan, Samples, learn, short_plan
@@ -122,9 +123,12 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
         """
         self._check_parameters()
         seed = self._seed()
-        backbone, source, own_labels = self._read(X, seed)
-        known, labels = encode(own_labels if y is None else y, len(source))
+        backbone, source, table = self._read(X, seed)
+        known, labels = encode(own_labels(table) if y is None else y, len(source))
         allowed = self._allowed(len(known), labels)
+        if table is not None and not self._n_epochs:
+            pictures = Pictures(table, labels, backbone, source, seed)
+            backbone, source = with_agreeing_edges(pictures)
         samples = Samples(source, labels, len(known), backbone)
         learned = learn(samples, self._plan(), allowed=allowed, seed=seed, device=self._device())
         self._keep(learned, samples, known)
@@ -238,8 +242,8 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
     def _device(self) -> torch.device | None:
         return None if self.device is None else find_device(self.device)
 
-    def _read(self, X: Any, seed: int) -> tuple[Backbone, TokenSource, Any]:
-        """Backbone, tokens and, for a folder, the labels it holds."""
+    def _read(self, X: Any, seed: int) -> tuple[Backbone, TokenSource, ImageTable | None]:
+        """Backbone, tokens and, of images, where they are."""
         if not is_images(X):
             X = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
             vectors = Vectors(X.shape[1], device=self._device())
@@ -264,8 +268,7 @@ class CategoryDiscovery(ClusterMixin, TransformerMixin, BaseEstimator):  # type:
             strong_views=views if strong else 0,
             seed=seed,
         )
-        own = [table.class_names[c] if c >= 0 else -1 for c in table.labels]
-        return backbone, bank, own
+        return backbone, bank, table
 
     @property
     def _n_epochs(self) -> int:
@@ -370,6 +373,13 @@ def is_images(X: Any) -> bool:
     if isinstance(X, np.ndarray):
         return X.dtype == np.uint8 and X.ndim in (3, 4)
     return isinstance(X, Sequence) and len(X) > 0 and all(isinstance(x, str | Path) for x in X)
+
+
+def own_labels(table: ImageTable | None) -> list[str | int] | None:
+    """The labels that a folder holds, -1 = unlabeled; vectors have none."""
+    if table is None:
+        return None
+    return [table.class_names[c] if c >= 0 else -1 for c in table.labels]
 
 
 def table_from(X: Any) -> ImageTable:

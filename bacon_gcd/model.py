@@ -296,6 +296,7 @@ def backbone_from(facts: Mapping[str, Any], *, device: Device = None) -> Backbon
         image_size=facts["image_size"],
         tuned=facts["tuned"],
         uncropped=facts.get("uncropped", False),  # models of an earlier version saw centers
+        edges=facts.get("edges", 0.0),
         device=device,
     )
     if found.weights != facts["weights"]:
@@ -317,6 +318,7 @@ def describe_backbone(backbone: Backbone, *, tuned: str) -> dict[str, Any]:
         "image_size": backbone.image_size,
         "tuned": tuned,
         "uncropped": backbone.uncropped,
+        "edges": backbone.edges,
         "feature_dim": backbone.feature_dim,
         "weights": backbone.weights,
         "mean": list(backbone.mean),
@@ -331,6 +333,7 @@ class StoredBackbone(TypedDict):
     image_size: Annotated[int, msgspec.Meta(ge=0, le=10_000)]
     tuned: str
     uncropped: NotRequired[bool]
+    edges: NotRequired[Annotated[float, msgspec.Meta(ge=0, le=1_000)]]
     feature_dim: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
     weights: str
 

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from bacon_gcd.classes.find import find_classes
 from bench.discovery_rivals import RIVALS
-from bench.discovery_sets import OUT, SETS, cells, drawn, features_of
+from bench.discovery_sets import OUT, SETS, as_discovered, cells, drawn, with_edges_of
 
 OURS, OURS_TRUE = "ours", "ours, true K"
 FLIPPED = 0.05
@@ -105,8 +105,9 @@ def run(draws, methods, path, sets=SETS):
         if not missing:
             continue
         if cell.name not in stored:
-            stored[cell.name] = features_of(cell.name)
-        x, true, labels, n_known = drawn(cell, *stored[cell.name])
+            stored[cell.name] = with_edges_of(cell.name)
+        both, true, labels, n_known = drawn(cell, *stored[cell.name])
+        x = as_discovered(both, labels)
         for name in missing:
             start = time.perf_counter()
             row = measured(name, x, true, labels, n_known)

@@ -12,11 +12,16 @@ import torch
 
 from bacon_gcd.backbone.bank import build_bank
 from bacon_gcd.backbone.catalogue import LITE, OFFLINE, cached
+from bacon_gcd.backbone.edges import N_VALUES, Edges
 from bacon_gcd.backbone.efficientnet import used_of
+from bacon_gcd.backbone.joined import side_by_side
 from bacon_gcd.backbone.state import read_state, state_digest
 from bacon_gcd.backbone.weights import load_backbone, untrained
 from bacon_gcd.backbone.whitening import find_whitening, whitening_from
-from bacon_gcd.classes.space import centered, scatter
+from bacon_gcd.classes.beside import factor_of_second, weight_of_second
+from bacon_gcd.classes.question import Question
+from bacon_gcd.classes.rules import RULES
+from bacon_gcd.classes.space import centered, sample, scatter
 from bacon_gcd.cluster import unit
 from bacon_gcd.data import demo
 from bacon_gcd.data.images import read_images
@@ -127,6 +132,30 @@ def plain_features(name, backbone_name=BACKBONE):
         undo = getattr(whitening_of(backbone_name), "undo", None)
         store(stored, images, chosen_rows(name, classes), classes, backbone, undo)
     return read_features(stored)
+
+
+def with_edges_of(name):
+    """(N, D + E) unit features of a set with its unit edge histograms behind them; (N,) classes."""
+    x, classes = features_of(name)
+    stored = OUT / "features" / f"{name}-edges.npz"
+    if not stored.exists():
+        images, of_all = images_of(name)
+        edges = Edges(fitting_size(BACKBONE, images))
+        edges.uncropped = seen_whole(images)
+        store(stored, images, chosen_rows(name, of_all), of_all, edges)
+    return np.concatenate([x, read_features(stored)[0]], axis=1), classes
+
+
+def as_discovered(both, labels):
+    """(n, D) unit features of such rows as `bacon discover` sees them, edges where they count."""
+    x, edges = (torch.from_numpy(part) for part in np.split(both, [-N_VALUES], axis=1))
+    some = sample(len(x), RULES.agreeing, 0)
+    asked, _ = Question(x, labels, 0).some(some)
+    weight = weight_of_second(asked, edges[some])
+    if not weight:
+        return x.numpy()
+    factor = factor_of_second(asked.features, edges[some], weight)
+    return unit(side_by_side((x, edges), (1.0, factor))).numpy()
 
 
 def store(path, table, rows, classes, backbone, undo=None):

@@ -43,6 +43,8 @@ class Backbone(nn.Module, ABC):
     """What they are divided by after that."""
     uncropped: bool = False
     """Test views are whole images, resized to a square, instead of their centers."""
+    edges: float = 0.0
+    """Length of the edge histograms beside its features, which have length 1; 0: there are none."""
     one_by_one: ClassVar[bool] = False
     """Whether the last bits of features depend on the images beside an image, so that a CPU, where
     the whole network is frozen, computes one after the other."""

@@ -19,6 +19,7 @@ from bacon_gcd.backbone.catalogue import (
     library_of,
     parts_of,
 )
+from bacon_gcd.backbone.edges import with_edges
 from bacon_gcd.backbone.joined import join_backbones
 from bacon_gcd.backbone.pooled import frozen_whole
 from bacon_gcd.backbone.resnet import ResNet
@@ -45,6 +46,7 @@ def load_backbone(
     image_size: int | None = None,
     tuned: str = "block",
     uncropped: bool = False,
+    edges: float = 0.0,
     weights: Path | None = None,
     trunk_dtype: torch.dtype = torch.float32,
     device: Device = None,
@@ -58,6 +60,7 @@ def load_backbone(
     same with features that are averaged over an image and its mirror image. A bfloat16 trunk is
     used only where it is computed natively.
     uncropped: test views are whole images instead of their centers.
+    edges: length of the edge histograms beside its features; 0: there are none.
     """
     found = _load(
         name,
@@ -68,7 +71,7 @@ def load_backbone(
         device=device,
     )
     found.uncropped = uncropped
-    return found
+    return with_edges(found, edges) if edges else found
 
 
 def _load(

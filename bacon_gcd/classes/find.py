@@ -154,6 +154,12 @@ def checked_answer(question: Question) -> Checks:
     return Checks(first, number, scores, class_ids, hidden, Signs(halves, near))
 
 
+@one_blas_thread()
+def told_accuracy(question: Question) -> float:
+    """The share of unlabeled images that is expected to be right, 0 to 1."""
+    return _told(question, checked_answer(question))[1]
+
+
 def answered(question: Question, *, judge: bool) -> IntArray:
     """(N,) classes, without asking how sure they are."""
     _, scores = finished(question, by_evidence(question), judge=judge)
@@ -243,13 +249,18 @@ def _how_sure(question: Question, found: Checks) -> tuple[Expected | None, Tenso
     Where too little could be hidden, they are as sure as such answers usually are.
     """
     first, unlabeled, rules = found.first, question.unlabeled, question.rules
-    share = found.known_share(question)
-    measured = expected(found.hidden, known_share=share, signs=found.signs, rules=rules)
-    sure = measured.accuracy if measured else usual_accuracy(found.signs, rules)
+    measured, sure = _told(question, found)
     free, above = torch.from_numpy(unlabeled), first.score - first.line
     scores = with_known_evidence(found.scores, above, unlabeled, question.n_known, rules)
     softmax = (scores / matching_temperature(scores[free], sure)).softmax(dim=1)
     return measured, calibrated(softmax, free, sure, rules)
+
+
+def _told(question: Question, found: Checks) -> tuple[Expected | None, float]:
+    """What hidden images say of the answer, and its accuracy; the usual one where they say none."""
+    share, rules = found.known_share(question), question.rules
+    measured = expected(found.hidden, known_share=share, signs=found.signs, rules=rules)
+    return measured, measured.accuracy if measured else usual_accuracy(found.signs, rules)
 
 
 def _answer(

@@ -139,6 +139,14 @@ class Rules:
     """Standard deviations of the evidence that one of the leverage counts, in outlier scores."""
     own_statistics: int = 8
     """Images from which on a class has a radius of its own; smaller ones share that of all."""
+    least_agreement: float = 1 / 3
+    """Agreement with a second description of the images from which on it may count."""
+    beside: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
+    """How much it may count, where the first counts 1."""
+    agreeing: int = 2_000
+    """Images by which both are compared; a sample of more."""
+    least_agreeing: int = 40
+    """Images below which chance would decide whether they agree."""
     suspecting: int = 6
     """Similar images by which a label is suspected."""
     suspect_votes: float = 2 / 3

@@ -20,6 +20,7 @@ from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
 from bacon_gcd.data.vector_files import read_features
+from bacon_gcd.discovery.edges import Edged, Pictures, agreeing_edges, joined_with_edges
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.forecast import forecast
 from bacon_gcd.discovery.image_size import fitting_size, seen_whole
@@ -106,9 +107,53 @@ def read_inputs(
             seed=asked.seed,
             workers=workers,
         )
+        inputs, edged = inputs_with_edges(inputs, asked, workers=workers)
+    settings = dataclasses.replace(settings, edges=edged.weight)
+    if edged.weight:
+        tell(edged.line())
+        settings = dataclasses.replace(settings, views=0, epochs=0)
     inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
     seen_at = backbone.image_size
     return dataclasses.replace(settings, backbone=backbone.name, image_size=seen_at), inputs
+
+
+def inputs_with_edges(
+    inputs: Inputs, asked: DiscoverSettings, *, workers: int
+) -> tuple[Inputs, Edged]:
+    """The same with edges of the images beside the backbone, where the two agree; see `edges`.
+
+    Nothing is trained then: the features are those of the whole frozen network.
+    """
+
+    edged = agreeing_edges(pictures_of(inputs, asked, workers))
+    if not edged.weight:
+        return inputs, edged
+    frozen = frozen_inputs(inputs, asked, workers=workers) if inputs.n_views else inputs
+    backbone, tokens = joined_with_edges(pictures_of(frozen, asked, workers), edged.factor)
+    return dataclasses.replace(frozen, backbone=backbone, tokens=tokens), edged
+
+
+def pictures_of(inputs: Inputs, asked: DiscoverSettings, workers: int) -> Pictures:
+    """What is asked for edges."""
+    seen = (inputs.table, inputs.labels, inputs.backbone, inputs.tokens)
+    return Pictures(*seen, asked.seed, workers, asked.stored)
+
+
+def frozen_inputs(inputs: Inputs, asked: DiscoverSettings, *, workers: int) -> Inputs:
+    """The same images for a backbone of which nothing is trained."""
+    seen, tuned = inputs.backbone, untrained(inputs.backbone.name)
+    backbone = open_backbone(
+        seen.name, tuned, seen.image_size, uncropped=seen.uncropped, device=seen.device
+    )
+    return from_images(
+        inputs.table,
+        backbone,
+        tuned,
+        views=0,
+        stored=asked.stored,
+        seed=asked.seed,
+        workers=workers,
+    )
 
 
 def tables_of(settings: DiscoverSettings) -> dict[str, ImageTable]:

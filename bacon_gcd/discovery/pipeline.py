@@ -21,6 +21,7 @@ from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.discovery.corrected import Corrected
 from bacon_gcd.discovery.duplicates import find_duplicates
+from bacon_gcd.discovery.edges import network_part
 from bacon_gcd.discovery.folder import FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, read_inputs
 from bacon_gcd.discovery.learn import Learned, learn, short_plan
@@ -197,7 +198,7 @@ def found_in(learned: Learned, settings: DiscoverSettings, inputs: Inputs) -> Fo
         certain=None if left is None else left.certain,
         trial=learned.trial,
         names=propose(
-            learned.frozen,
+            network_part(learned.frozen, inputs.backbone),
             answer.images.class_ids,
             classes,
             backbone=settings.backbone,

@@ -39,6 +39,8 @@ class DiscoverSettings:
     """How tokens are kept on disk; see `backbone.packing`."""
     views: int = 0
     epochs: int = 0
+    edges: float = 0.0
+    """How much edges of the images count beside the backbone; 0: not at all."""
     recut: str | None = None
     """The run whose features were sorted again."""
     refit: str | None = None

@@ -154,7 +154,7 @@ def chosen(settings: DiscoverSettings, n_known: int, trial: Trial | None = None)
     """Which way the images were sorted, and by which evidence."""
     if settings.recut or settings.refit or settings.update:
         return []
-    views = averaging(settings)
+    views = averaging(settings) + beside(settings)
     trained = settings.epochs and trial is not None and trial.pays
     how = f"features trained for {settings.epochs} epochs" if trained else "the backbone's features"
     if n_known == 0:
@@ -181,6 +181,16 @@ def averaging(settings: DiscoverSettings) -> str:
         return f", averaged over {settings.views + 1} views of each image"
     mirrored = untrained(settings.backbone) == MIRRORED
     return ", averaged over each image and its mirror image" if mirrored else ""
+
+
+def beside(settings: DiscoverSettings) -> str:
+    """What counts beside the backbone's features, in words."""
+    if not settings.edges:
+        return ""
+    return (
+        f", and by the edges of the images, which count {settings.edges:g} times as much because "
+        "both agree on what is alike"
+    )
 
 
 def trial_note(trial: Trial | None) -> str:
