@@ -24,7 +24,9 @@ POOLING = "root-mean-square"  # a model that was fitted to other features must n
 EPSILON = 1e-3
 STEM, HEAD = 32, 1280  # channels of the first and the last convolution
 MEAN, STD = 127 / 255, 128 / 255  # of all three colors
-SMALLEST = 4  # torch convolves fewer images in another order of sums: other last bits
+# torch convolves fewer images in another order of sums, with other last bits; from how many on it
+# does not differs from processor to processor (4 on one, 6 on another).
+SMALLEST = 16
 BATCH_NORM = ("weight", "bias", "running_mean", "running_var")
 
 

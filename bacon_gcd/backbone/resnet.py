@@ -20,7 +20,6 @@ from bacon_gcd.system.files import digest
 REDUCTION = 32  # pixels along the image per position along the last map
 TUNED = ("block", "conv")
 PIECE = 16  # images whose maps stay in a processor's cache
-SMALLEST = 4  # torch convolves fewer images in another order of sums: other last bits
 MANY_CHANNELS = 256  # from here on Winograd's transforms are cheap beside the products
 
 
@@ -122,14 +121,19 @@ class ResNet(Backbone):
     def trunk(self, images: Tensor) -> Tensor:
         """(N, 3, S, S) normalized images to (N, *token_shape) tokens, without gradient."""
         self.check_images(images)
-        piece = PIECE if images.device.type == "cpu" else max(len(images), 1)
-        return torch.cat([self._filled_up(some) for some in torch.split(images, piece)])
+        if images.device.type != "cpu":
+            return self._tokens(images)
+        return torch.cat([self._filled_up(some) for some in torch.split(images, PIECE)])
 
     def _filled_up(self, images: Tensor) -> Tensor:
-        """Tokens of a few images, the same bits as among many."""
+        """Tokens of a few images, the same bits as among many.
+
+        torch sums in another order for fewer images; from how many on it does not differs from
+        processor to processor.
+        """
         n_images = len(images)
-        if 0 < n_images < SMALLEST:
-            images = torch.cat([images, images[-1:].expand(SMALLEST - n_images, -1, -1, -1)])
+        if 0 < n_images < PIECE:
+            images = torch.cat([images, images[-1:].expand(PIECE - n_images, -1, -1, -1)])
         return self._tokens(images)[:n_images]
 
     def _tokens(self, images: Tensor) -> Tensor:
