@@ -151,11 +151,15 @@ def as_discovered(both, labels):
     x, edges = (torch.from_numpy(part) for part in np.split(both, [-N_VALUES], axis=1))
     some = sample(len(x), RULES.agreeing, 0)
     asked, _ = Question(x, labels, 0).some(some)
-    weight = weight_of_second(asked, edges[some])
+    return joined_rows(x, edges, weight_of_second(asked, edges[some]), some).numpy()
+
+
+def joined_rows(x, edges, weight, some):
+    """(n, D + E) unit rows of both where edges count, by how much some of them vary."""
     if not weight:
-        return x.numpy()
-    factor = factor_of_second(asked.features, edges[some], weight)
-    return unit(side_by_side((x, edges), (1.0, factor))).numpy()
+        return x
+    factor = factor_of_second(x[some], edges[some], weight)
+    return unit(side_by_side((x, edges), (1.0, factor)))
 
 
 def store(path, table, rows, classes, backbone, undo=None):

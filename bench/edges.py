@@ -1,0 +1,124 @@
+"""What edges beside the backbone are worth where networks of photographs see little.
+
+BENCH_FONTS=FOLDER python -m bench.edges   On random questions of handwritten digits (8 px, from
+scikit-learn), and of letters in the TrueType fonts of a folder: a class is a letter, or a font, of
+which edges know little. Prints how many images are right without and with edges, and how edges
+count. Without BENCH_FONTS: digits alone.
+
+Not one of `make bench`: features and questions take twenty minutes.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from sklearn.datasets import load_digits
+
+from bacon_gcd.backbone.edges import N_VALUES, Edges
+from bacon_gcd.backbone.weights import load_backbone, untrained
+from bacon_gcd.classes.beside import mutual_agreement, weight_of_second
+from bacon_gcd.classes.find import answered
+from bacon_gcd.classes.question import Question
+from bacon_gcd.data.images import from_arrays
+from bench.discovery import shares
+from bench.discovery_sets import BACKBONE, OUT, joined_rows, read_features, store
+from bench.measure import table
+from bench.telling import drawn
+
+N_QUESTIONS, SEED = 60, 11  # of each set
+N_FONTS, SIDE = 60, 32
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghkmnqrt"
+FEW = {"digits": 60, "letters": 30, "fonts": 40}  # images of a class
+
+
+def digits():
+    found = load_digits()
+    pixels = (255 - 15.9 * found.images).astype(np.uint8)
+    return np.repeat(pixels[..., None], 3, axis=3), found.target
+
+
+def drawn_letters():
+    """(N, 32, 32, 3) pictures of letters, (N,) the letter and (N,) the font of each."""
+    folder = Path(os.environ["BENCH_FONTS"])
+    families = {}
+    for path in sorted(folder.rglob("*.ttf")):
+        families.setdefault(ImageFont.truetype(path, 8).getname()[0], path)
+    fonts = list(families.values())[:N_FONTS]
+    found = [
+        (picture(letter, ImageFont.truetype(path, 64)), number, font)
+        for font, path in enumerate(fonts)
+        for number, letter in enumerate(LETTERS)
+    ]
+    pixels, letters, of_font = zip(*found, strict=True)
+    return np.stack(pixels), np.array(letters), np.array(of_font)
+
+
+def picture(letter, font):
+    """(32, 32, 3) the letter, black on white, as large as it fits."""
+    left, top, right, bottom = ImageDraw.Draw(Image.new("L", (8, 8))).textbbox((0, 0), letter, font)
+    width, height = right - left, bottom - top
+    side = max(width, height) + 12
+    image = Image.new("L", (side, side), 255)
+    corner = ((side - width) / 2 - left, (side - height) / 2 - top)
+    ImageDraw.Draw(image).text(corner, letter, fill=0, font=font)
+    return np.repeat(np.asarray(image.resize((SIDE, SIDE)))[..., None], 3, axis=2)
+
+
+def sets():
+    """Name -> pictures and classes."""
+    found = {"digits": digits()}
+    if "BENCH_FONTS" in os.environ:
+        pixels, letters, fonts = drawn_letters()
+        found |= {"letters": (pixels, letters), "fonts": (pixels, fonts)}
+    return found
+
+
+def described(name, pixels, classes):
+    """(N, D + E) features with edges behind them of some images of each class, and (N,) classes."""
+    rng = np.random.default_rng(0)
+    some = [rng.permutation(np.flatnonzero(classes == c))[: FEW[name]] for c in np.unique(classes)]
+    rows, images, parts = np.concatenate(some), from_arrays(pixels), []
+    network = load_backbone(BACKBONE, tuned=untrained(BACKBONE), uncropped=True)
+    edges = Edges(network.image_size)
+    edges.uncropped = True
+    for what, backbone in (("network", network), ("edges", edges)):
+        stored = OUT / "features" / f"{name}-of-edges-{what}.npz"
+        if not stored.exists():
+            store(stored, images, rows, classes, backbone)
+        parts.append(read_features(stored)[0])
+    return np.concatenate(parts, axis=1), classes[rows]
+
+
+def asked(name, both, classes):
+    """A row per question: agreement, weight, and percent right without and with edges."""
+    rng = np.random.default_rng(SEED)
+    for _ in range(N_QUESTIONS):
+        rows, true, labels, n_known = drawn(both, classes, rng, every=rng.random() < 0.4)
+        x, edges = (torch.from_numpy(p) for p in np.split(rows, [-N_VALUES], axis=1))
+        question = Question(x, labels, 0)
+        weight = weight_of_second(question, edges)
+        seen = joined_rows(x, edges, weight, np.arange(len(x)))
+        right = [
+            shares(answered(Question(each, labels, 0), judge=True), true, labels, n_known)["all"]
+            for each in (x, seen)
+        ]
+        agreement = mutual_agreement(x, edges, seed=0)
+        yield {"agreement": agreement, "weight": weight, "without": right[0], "with": right[1]}
+
+
+def main():
+    torch.set_num_threads(1)
+    lines = []
+    for name, (pixels, classes) in sets().items():
+        rows = list(asked(name, *described(name, pixels, classes)))
+        gains = np.array([row["with"] - row["without"] for row in rows])
+        means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+        half = 1.96 * float(gains.std(ddof=1)) / len(gains) ** 0.5
+        lines.append({"set": name} | means | {"gain": float(gains.mean()), "95 %": half})
+        print(table(lines), flush=True)
+
+
+if __name__ == "__main__":
+    main()
