@@ -18,10 +18,9 @@ from bacon_gcd.backbone.joined import side_by_side
 from bacon_gcd.backbone.state import read_state, state_digest
 from bacon_gcd.backbone.weights import load_backbone, untrained
 from bacon_gcd.backbone.whitening import find_whitening, whitening_from
-from bacon_gcd.classes.beside import factor_of_second, weight_of_second
+from bacon_gcd.classes.beside import weigh_second
 from bacon_gcd.classes.question import Question
-from bacon_gcd.classes.rules import RULES
-from bacon_gcd.classes.space import centered, sample, scatter
+from bacon_gcd.classes.space import centered, scatter
 from bacon_gcd.cluster import unit
 from bacon_gcd.data import demo
 from bacon_gcd.data.images import read_images
@@ -149,17 +148,8 @@ def with_edges_of(name):
 def as_discovered(both, labels):
     """(n, D) unit features of such rows as `bacon discover` sees them, edges where they count."""
     x, edges = (torch.from_numpy(part) for part in np.split(both, [-N_VALUES], axis=1))
-    some = sample(len(x), RULES.agreeing, 0)
-    asked, _ = Question(x, labels, 0).some(some)
-    return joined_rows(x, edges, weight_of_second(asked, edges[some]), some).numpy()
-
-
-def joined_rows(x, edges, weight, some):
-    """(n, D + E) unit rows of both where edges count, by how much some of them vary."""
-    if not weight:
-        return x
-    factor = factor_of_second(x[some], edges[some], weight)
-    return unit(side_by_side((x, edges), (1.0, factor)))
+    found = weigh_second(Question(x, labels, 0), lambda rows: edges[torch.from_numpy(rows)])
+    return (unit(side_by_side((x, edges), (1.0, found.factor))) if found.weight else x).numpy()
 
 
 def store(path, table, rows, classes, backbone, undo=None):

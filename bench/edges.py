@@ -18,17 +18,17 @@ from sklearn.datasets import load_digits
 
 from bacon_gcd.backbone.edges import N_VALUES, Edges
 from bacon_gcd.backbone.weights import load_backbone, untrained
-from bacon_gcd.classes.beside import mutual_agreement, weight_of_second
+from bacon_gcd.classes.beside import both, mutual_agreement, weigh_second
 from bacon_gcd.classes.find import answered
 from bacon_gcd.classes.question import Question
 from bacon_gcd.data.images import from_arrays
 from bench.discovery import shares
-from bench.discovery_sets import BACKBONE, OUT, joined_rows, read_features, store
+from bench.discovery_sets import BACKBONE, OUT, read_features, store
 from bench.measure import table
 from bench.telling import drawn
 
-N_QUESTIONS, SEED = 60, 11  # of each set
-N_FONTS, SIDE = 60, 32
+N_QUESTIONS, SEED = 40, 11  # of each set
+N_FONTS, SIDE = 30, 32
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghkmnqrt"
 FEW = {"digits": 60, "letters": 30, "fonts": 40}  # images of a class
 
@@ -75,7 +75,7 @@ def sets():
     return found
 
 
-def described(name, pixels, classes):
+def descriptions(name, pixels, classes):
     """(N, D + E) features with edges behind them of some images of each class, and (N,) classes."""
     rng = np.random.default_rng(0)
     some = [rng.permutation(np.flatnonzero(classes == c))[: FEW[name]] for c in np.unique(classes)]
@@ -91,28 +91,32 @@ def described(name, pixels, classes):
     return np.concatenate(parts, axis=1), classes[rows]
 
 
-def asked(name, both, classes):
+def asked(described, classes):
     """A row per question: agreement, weight, and percent right without and with edges."""
     rng = np.random.default_rng(SEED)
     for _ in range(N_QUESTIONS):
-        rows, true, labels, n_known = drawn(both, classes, rng, every=rng.random() < 0.4)
+        rows, true, labels, n_known = drawn(described, classes, rng, every=rng.random() < 0.4)
         x, edges = (torch.from_numpy(p) for p in np.split(rows, [-N_VALUES], axis=1))
-        question = Question(x, labels, 0)
-        weight = weight_of_second(question, edges)
-        seen = joined_rows(x, edges, weight, np.arange(len(x)))
+        found = weigh_second(Question(x, labels, 0), lambda some, all_=edges: all_[some])
+        seen = both(x, edges, found.weight) if found.weight else x
         right = [
             shares(answered(Question(each, labels, 0), judge=True), true, labels, n_known)["all"]
             for each in (x, seen)
         ]
         agreement = mutual_agreement(x, edges, seed=0)
-        yield {"agreement": agreement, "weight": weight, "without": right[0], "with": right[1]}
+        yield {
+            "agreement": agreement,
+            "weight": found.weight,
+            "without": right[0],
+            "with": right[1],
+        }
 
 
 def main():
     torch.set_num_threads(1)
     lines = []
     for name, (pixels, classes) in sets().items():
-        rows = list(asked(name, *described(name, pixels, classes)))
+        rows = list(asked(*descriptions(name, pixels, classes)))
         gains = np.array([row["with"] - row["without"] for row in rows])
         means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
         half = 1.96 * float(gains.std(ddof=1)) / len(gains) ** 0.5

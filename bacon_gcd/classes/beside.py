@@ -8,7 +8,8 @@ it counts beside the first is the weight whose answer is expected to be right mo
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,32 +20,62 @@ from bacon_gcd.classes.find import told_accuracy
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.question import Question
 from bacon_gcd.classes.rules import RULES, Rules
-from bacon_gcd.classes.space import centered
+from bacon_gcd.classes.space import centered, sample
 from bacon_gcd.cluster import kmeans, unit
+from bacon_gcd.system.progress import working
 
 IntArray = npt.NDArray[np.int64]
 
 
-def weight_of_second(question: Question, second: Tensor) -> float:
-    """How much the second counts where the features asked about count 1; 0: it is left out. Ours.
+@dataclass(frozen=True)
+class Second:
+    """How much a second description counts; not at all where `weight` is 0."""
+
+    weight: float
+    """How much of what tells images apart, where the first counts 1."""
+    factor: float
+    """What its unit rows are multiplied with for that."""
+
+
+def weigh_second(
+    question: Question, describe: Callable[[IntArray], Tensor], *, name: str = "the second"
+) -> Second:
+    """How much a second description counts beside the features that are asked about. Ours.
 
     Nothing where the two hardly agree. Else images are sorted with several weights, and that one
-    is taken whose answer is expected to be right most often (`find.told_accuracy`).
+    is taken whose answer is expected to be right most often (`find.told_accuracy`). Few images
+    tell whether they agree, and some more the weight.
 
-    second: (N, E) unit rows of the same images.
+    Args:
+        describe: (n,) rows to their (n, E) unit rows.
+        name: of the second description, for a person.
     """
-    first, rules, seed = question.features, question.rules, question.seed
-    if len(first) < rules.least_agreeing or not question.unlabeled.any():
-        return 0.0
-    if mutual_agreement(first, second, seed=seed, rules=rules) < rules.least_agreement:
-        return 0.0
+    rules, seed, n_images = question.rules, question.seed, len(question.labels)
+    few = sample(n_images, rules.compared, seed)
+    if len(few) < rules.least_compared or not question.unlabeled.any():
+        return Second(0.0, 0.0)
+    features = question.features[torch.from_numpy(few)]
+    if mutual_agreement(features, describe(few), seed=seed, rules=rules) < rules.least_agreement:
+        return Second(0.0, 0.0)
+    some = sample(n_images, rules.weighed, seed)
+    asked, _ = question.some(some)
+    second = describe(some)
+    with working(f"finding out how much {name} should count"):
+        weight = best_weight(asked, second)
+    return Second(weight, factor_of_second(asked.features, second, weight))
+
+
+def best_weight(question: Question, second: Tensor) -> float:
+    """The weight whose answer is expected to be right most often, the least of equal ones."""
 
     def told(weight: float) -> float:
+        first = question.features
         features = both(first, second, weight) if weight else first
         return told_accuracy(replace(question, features=features))
 
-    accuracies = {weight: told(weight) for weight in rules.beside}
-    return max(rules.beside, key=lambda weight: accuracies[weight])
+    weights = question.rules.beside
+    accuracies = {weight: told(weight) for weight in weights}
+    return max(weights, key=lambda weight: accuracies[weight])
 
 
 def both(first: Tensor, second: Tensor, weight: float) -> Tensor:

@@ -143,10 +143,12 @@ class Rules:
     """Agreement with a second description of the images from which on it may count."""
     beside: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
     """How much it may count, where the first counts 1."""
-    agreeing: int = 2_000
-    """Images by which both are compared; a sample of more."""
-    least_agreeing: int = 40
-    """Images below which chance would decide whether they agree."""
+    compared: int = 500
+    """Images by which it is seen whether both agree; a sample of more."""
+    least_compared: int = 40
+    """Images below which chance would decide that."""
+    weighed: int = 2_000
+    """Images by which it is seen how much the second counts."""
     suspecting: int = 6
     """Similar images by which a label is suspected."""
     suspect_votes: float = 2 / 3

@@ -17,30 +17,13 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.edges import N_VALUES, edges_of, with_edges
 from bacon_gcd.backbone.joined import side_by_side
 from bacon_gcd.backbone.packing import HALF_TOKENS
-from bacon_gcd.classes.beside import factor_of_second, weight_of_second
+from bacon_gcd.classes.beside import Second, weigh_second
 from bacon_gcd.classes.question import Question
-from bacon_gcd.classes.rules import RULES
-from bacon_gcd.classes.space import sample
 from bacon_gcd.cluster import unit
 from bacon_gcd.data.images import ImageTable
-from bacon_gcd.system.progress import working
 from bacon_gcd.training.embed import embed_views
 
 IntArray = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Edged:
-    """How much edges count beside a network; not at all where `weight` is 0."""
-
-    weight: float
-    """How much of what tells images apart, where the network counts 1."""
-    factor: float
-    """The length that this gives to the histograms, where features have length 1."""
-
-    def line(self) -> str:
-        """For a person."""
-        return f"edges of the images count, too: {self.weight:g} times as much as the backbone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,24 +63,20 @@ def _frozen(backbone: Backbone, tokens: TokenSource) -> Tensor:
     return embed_views(tail, tokens, n_views=0, device=backbone.device).cpu()
 
 
-def agreeing_edges(pictures: Pictures) -> Edged:
-    """Whether edges are worth looking at, by some of the images."""
-    rows = sample(len(pictures.table), RULES.agreeing, pictures.seed)
+def weigh_edges(pictures: Pictures) -> Second:
+    """How much edges count beside the backbone, by some of the images."""
     asked = Question(
         pictures.features(), pictures.labels, pictures.seed, groups=pictures.table.groups
     )
-    some, edges = asked.some(rows)[0], pictures.edges(rows)
-    with working("comparing edges with the backbone"):
-        weight = weight_of_second(some, edges)
-    return Edged(weight, factor_of_second(some.features, edges, weight))
+    return weigh_second(asked, pictures.edges, name="edges of the images")
 
 
 def with_agreeing_edges(pictures: Pictures) -> tuple[Backbone, TokenSource]:
     """Backbone and tokens, with edges beside them where these are worth looking at."""
-    edged = agreeing_edges(pictures)
-    if not edged.weight:
+    found = weigh_edges(pictures)
+    if not found.weight:
         return pictures.backbone, pictures.tokens
-    return joined_with_edges(pictures, edged.factor)
+    return joined_with_edges(pictures, found.factor)
 
 
 def joined_with_edges(pictures: Pictures, factor: float) -> tuple[Backbone, TokenSource]:

@@ -16,11 +16,12 @@ from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.catalogue import CATALOGUE, OFFLINE, best_cached, cached, find
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone, trunk_dtype, untrained
+from bacon_gcd.classes.beside import Second
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
 from bacon_gcd.data.vector_files import read_features
-from bacon_gcd.discovery.edges import Edged, Pictures, agreeing_edges, joined_with_edges
+from bacon_gcd.discovery.edges import Pictures, joined_with_edges, weigh_edges
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.forecast import forecast
 from bacon_gcd.discovery.image_size import fitting_size, seen_whole
@@ -107,10 +108,10 @@ def read_inputs(
             seed=asked.seed,
             workers=workers,
         )
-        inputs, edged = inputs_with_edges(inputs, asked, workers=workers)
-    settings = dataclasses.replace(settings, edges=edged.weight)
-    if edged.weight:
-        tell(edged.line())
+        inputs, edges = inputs_with_edges(inputs, asked, workers=workers)
+    settings = dataclasses.replace(settings, edges=edges.weight)
+    if edges.weight:
+        tell(f"edges of the images count, too: {edges.weight:g} times as much as the backbone")
         settings = dataclasses.replace(settings, views=0, epochs=0)
     inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
     seen_at = backbone.image_size
@@ -119,18 +120,18 @@ def read_inputs(
 
 def inputs_with_edges(
     inputs: Inputs, asked: DiscoverSettings, *, workers: int
-) -> tuple[Inputs, Edged]:
+) -> tuple[Inputs, Second]:
     """The same with edges of the images beside the backbone, where the two agree; see `edges`.
 
     Nothing is trained then: the features are those of the whole frozen network.
     """
 
-    edged = agreeing_edges(pictures_of(inputs, asked, workers))
-    if not edged.weight:
-        return inputs, edged
+    edges = weigh_edges(pictures_of(inputs, asked, workers))
+    if not edges.weight:
+        return inputs, edges
     frozen = frozen_inputs(inputs, asked, workers=workers) if inputs.n_views else inputs
-    backbone, tokens = joined_with_edges(pictures_of(frozen, asked, workers), edged.factor)
-    return dataclasses.replace(frozen, backbone=backbone, tokens=tokens), edged
+    backbone, tokens = joined_with_edges(pictures_of(frozen, asked, workers), edges.factor)
+    return dataclasses.replace(frozen, backbone=backbone, tokens=tokens), edges
 
 
 def pictures_of(inputs: Inputs, asked: DiscoverSettings, workers: int) -> Pictures:

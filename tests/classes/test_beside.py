@@ -8,10 +8,10 @@ from bacon_gcd.classes.beside import (
     both,
     factor_of_second,
     mutual_agreement,
-    weight_of_second,
+    weigh_second,
 )
 from bacon_gcd.classes.question import Question
-from bacon_gcd.classes.rules import RULES
+from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.cluster import unit
 from tests.classes.planted_features import some_labels
 
@@ -30,6 +30,10 @@ def ids():
 
 def question(features, ids, each=8):
     return Question(features, some_labels(ids, 4, each), 0)
+
+
+def weight(question, second):
+    return weigh_second(question, lambda rows: second[torch.from_numpy(rows)]).weight
 
 
 def test_what_is_the_same_agrees_and_noise_agrees_by_chance(ids):
@@ -57,12 +61,12 @@ def test_rows_that_are_all_alike_agree_with_nothing():
 
 def test_a_second_that_sees_the_classes_better_counts(ids):
     blurred, clear = planted(ids, 1.5, 1), planted(ids, 0.5, 2)
-    assert weight_of_second(question(blurred, ids), clear) > 0
+    assert weight(question(blurred, ids), clear) > 0
 
 
 def test_a_second_that_sees_nothing_is_left_out(ids):
     first, noise = planted(ids, 0.8, 1), planted(np.arange(len(ids)), 1.0, 2)
-    assert weight_of_second(question(first, ids), noise) == 0
+    assert weight(question(first, ids), noise) == 0
 
 
 def test_a_second_that_agrees_on_something_else_is_left_out(ids):
@@ -71,25 +75,25 @@ def test_a_second_that_agrees_on_something_else_is_left_out(ids):
     first = unit(torch.cat([planted(ids, 0.5, 1), planted(cameras, 0.4, 2)], dim=1))
     second = planted(cameras, 0.2, 3)
     assert mutual_agreement(first, second, seed=0) > RULES.least_agreement
-    assert weight_of_second(question(first, ids), second) == 0
+    assert weight(question(first, ids), second) == 0
 
 
 def test_the_weight_is_that_of_the_answer_that_is_expected_to_be_best(ids, monkeypatch):
     told = iter((0.5, 0.6, 0.9, 0.7))
     monkeypatch.setattr(beside, "told_accuracy", lambda question: next(told))
     first = planted(ids, 0.8, 1)
-    assert weight_of_second(question(first, ids), planted(ids, 0.8, 2)) == RULES.beside[2]
+    assert weight(question(first, ids), planted(ids, 0.8, 2)) == RULES.beside[2]
 
 
 def test_few_images_and_fully_labeled_ones_have_no_second(ids):
     first, clear = planted(ids, 1.5, 1), planted(ids, 0.5, 2)
-    assert weight_of_second(question(first[:30], ids[:30]), clear[:30]) == 0
-    assert weight_of_second(Question(first, ids, 0), clear) == 0
+    assert weight(question(first[:30], ids[:30]), clear[:30]) == 0
+    assert weight(Question(first, ids, 0), clear) == 0
 
 
 def test_no_label_is_needed(ids):
     blurred, clear = planted(ids, 1.5, 1), planted(ids, 0.5, 2)
-    assert weight_of_second(question(blurred, ids, each=0), clear) > 0
+    assert weight(question(blurred, ids, each=0), clear) > 0
 
 
 def test_the_second_varies_as_many_times_as_much_as_it_counts(ids):
@@ -98,3 +102,18 @@ def test_the_second_varies_as_many_times_as_much_as_it_counts(ids):
     spread = [float((each - each.mean(dim=0)).norm()) for each in (first, factor * second)]
     assert spread[1] == pytest.approx(2 * spread[0], rel=1e-4)
     torch.testing.assert_close(both(first, second, 2.0).norm(dim=1), torch.ones(len(ids)))
+
+
+def test_few_images_tell_whether_both_agree_and_more_of_them_the_weight(ids):
+    asked = []
+    first, clear = planted(ids, 1.5, 1), planted(ids, 0.5, 2)
+
+    def describe(rows):
+        asked.append(len(rows))
+        return clear[torch.from_numpy(rows)]
+
+    rules = Rules(compared=60, weighed=150)
+    labels = some_labels(ids, 4, 8)
+    found = weigh_second(Question(first, labels, 0, rules=rules), describe)
+    assert asked == [60, 150]
+    assert found.factor == pytest.approx(found.weight, rel=0.3)  # both vary as much here

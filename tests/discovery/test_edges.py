@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 
 from bacon_gcd import CategoryDiscovery
 from bacon_gcd.backbone.edges import N_VALUES
+from bacon_gcd.classes.beside import Second
 from bacon_gcd.discovery import edges
 from bacon_gcd.discovery.edges import network_part
 from bacon_gcd.discovery.folder import DiscoverRun
@@ -29,7 +30,7 @@ def small(monkeypatch, tmp_path):
 @pytest.fixture
 def counting(small, monkeypatch):
     """As if edges agreed with the network: one of random weights sees nothing they could know."""
-    monkeypatch.setattr(edges, "weight_of_second", lambda question, second: 1.5)
+    monkeypatch.setattr(edges, "weigh_second", lambda question, describe, name: Second(1.5, 1.2))
     return small
 
 
