@@ -21,6 +21,7 @@ from bacon_gcd.classes.beside import Second, weigh_second
 from bacon_gcd.classes.question import Question
 from bacon_gcd.cluster import unit
 from bacon_gcd.data.images import ImageTable
+from bacon_gcd.system.processes import gather_facts
 from bacon_gcd.training.embed import embed_views
 
 IntArray = npt.NDArray[np.int64]
@@ -68,7 +69,9 @@ def weigh_edges(pictures: Pictures) -> Second:
     asked = Question(
         pictures.features(), pictures.labels, pictures.seed, groups=pictures.table.groups
     )
-    return weigh_second(asked, pictures.edges, name="edges of the images")
+    found = weigh_second(asked, pictures.edges, name="edges of the images")
+    # Processors round differently: all processes go by what the first one found.
+    return Second(*gather_facts([found.weight, found.factor])[0])
 
 
 def with_agreeing_edges(pictures: Pictures) -> tuple[Backbone, TokenSource]:
