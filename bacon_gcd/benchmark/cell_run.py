@@ -13,6 +13,7 @@ import torch
 
 from bacon_gcd.benchmark.cells import ENGINE, FORMAT, PLACED, Cell, CellResult, today
 from bacon_gcd.benchmark.evaluation import (
+    class_features,
     evaluate,
     placed_blocks,
     test_probe,
@@ -71,7 +72,7 @@ def place_again(
         return None
     method, bench = kept
     test, train = (unit_features(method, probe(bench)) for probe in (test_probe, train_probe))
-    placed = placed_blocks(test, train, bench)
+    placed = placed_blocks(test, train, bench, found_on=class_features(method, bench))
     blocks = result.blocks | {name: shortened(name, placed[name]) for name in PLACED}
     content = result.content() | {"blocks": blocks, "engine": ENGINE}
     return CellResult(**content)

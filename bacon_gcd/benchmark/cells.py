@@ -21,11 +21,11 @@ from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.files import digest, read_json, write_atomic
 
 FORMAT = 2
-ENGINE = 5
+ENGINE = 6
 """Version of what places classes, `bacon_gcd/classes/`: raised when it places images otherwise."""
 SCORES = ("all", "old", "new", "nmi", "ari")
 PLACED = ("placed", "placed_train")
-CLASSES = "classes"  # the value of a setting that makes a method use the engine in training
+WITH_ENGINE = {"classes", "untrained"}  # values of settings by which a method uses the engine
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Cell:
 
 def trains_with_engine(settings: RunSettings) -> bool:
     """Whether the placing of classes takes part in the training, not only in a block of scores."""
-    return CLASSES in settings.settings.values()
+    return any(value in WITH_ENGINE for value in settings.settings.values())
 
 
 @dataclass(frozen=True)

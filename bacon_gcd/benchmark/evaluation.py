@@ -36,7 +36,7 @@ def evaluate(method: Method, bench: Workbench) -> dict[str, Any]:
             method.nearest_class(train[unlabeled]), bench.true_train[unlabeled], bench
         ),
         "classifier": classifier_block(method, bench),
-        **placed_blocks(test, train, bench),
+        **placed_blocks(test, train, bench, found_on=class_features(method, bench)),
     }
     if method.headline == JOINT:
         blocks[JOINT] = joint_block(test, train, bench, restarts=FINAL_RESTARTS)
@@ -69,14 +69,20 @@ def joint_block(test: Tensor, train: Tensor, bench: Workbench, *, restarts: int)
     return block(found.labels[len(train) :], bench.true_test, bench)
 
 
-def placed_blocks(test: Tensor, train: Tensor, bench: Workbench) -> dict[str, dict[str, Any]]:
+def placed_blocks(
+    test: Tensor, train: Tensor, bench: Workbench, *, found_on: Tensor | None = None
+) -> dict[str, dict[str, Any]]:
     """Classes found from the training images alone: test images go where their evidence is.
 
     `placed_train` are the unlabeled training images, as they were sorted to find the classes.
+
+    found_on: (N, D) unit features of the training images by which classes are found; `train`
+        unless given.
     """
     n_classes, seed = bench.split.n_classes, bench.settings.seed
+    found_on = train if found_on is None else found_on
     placed = place_classes(
-        train, bench.labels, n_classes=n_classes, n_known=bench.split.n_known, seed=seed
+        found_on, bench.labels, n_classes=n_classes, n_known=bench.split.n_known, seed=seed
     )
     with torch.device("cpu"):  # as classes are found
         answers = sort_others(
@@ -140,7 +146,8 @@ def quick_scores(method: Method, bench: Workbench) -> dict[str, float | None]:
             scores = joint_block(test, train, bench, restarts=1)
         elif method.headline == PLACED:
             train = unit_features(method, train_probe(bench))
-            scores = placed_blocks(test, train, bench)[PLACED]
+            found_on = class_features(method, bench)
+            scores = placed_blocks(test, train, bench, found_on=found_on)[PLACED]
         else:
             found = kmeans(test, bench.split.n_classes, n_init=1, seed=0)
             scores = block(found.labels, bench.true_test, bench)
@@ -164,6 +171,11 @@ def count_error(
 def unit_features(method: Method, probe: TrainProbe) -> Tensor:
     """(N, D) unit-length features of every image."""
     return F.normalize(probe.run(method.features), dim=1)
+
+
+def class_features(method: Method, bench: Workbench) -> Tensor:
+    """(N, D) unit-length features of the training images on which the method finds classes."""
+    return F.normalize(train_probe(bench).run(method.class_features), dim=1)
 
 
 def train_probe(bench: Workbench) -> TrainProbe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bacon_gcd.classes.find import find_classes
+from bacon_gcd.classes.membership import class_means
 from bacon_gcd.classes.question import without_gaps
 from bacon_gcd.classes.reliability import CENTROID_TEMPERATURE
 from bacon_gcd.classes.rules import RULES, Rules
@@ -35,6 +37,13 @@ class Placed:
         sizes = np.bincount(self.class_ids, minlength=len(self.centroids))
         return torch.from_numpy(sizes.clip(min=1)).float()
 
+    def seen_in(self, features: Tensor, labels: IntArray) -> Placed:
+        """The same classes in other (N, D) unit features of the same images."""
+        weights = np.where(labels < 0, RULES.unlabeled_weight, 1.0)
+        n_classes = len(self.centroids)
+        centroids = class_means(features.cpu(), self.class_ids, weights, n_classes)
+        return replace(self, centroids=centroids.to(features))
+
 
 def place_classes(
     features: Tensor,
@@ -47,6 +56,9 @@ def place_classes(
 ) -> Placed:
     """Place a given number of classes from (N, D) unit features; novel ones by size.
 
+    Where all classes count the same, as in the paper's tests, large ones need no preference: new
+    images are grouped by Ward's criterion.
+
     A known class without labels takes one of the smallest that no label names. Where there are
     fewer images than classes, the last ones stay empty.
 
@@ -56,6 +68,7 @@ def place_classes(
         n_known: K.
     """
     visible, seen = without_gaps(labels)
+    rules = replace(rules, uneven=math.inf)
     n_filled = min(n_classes, len(seen) + int((labels < 0).sum()))
     ids, centroids, temperature = _found(features.cpu(), visible, n_filled, seed, rules)
     unseen = np.setdiff1d(np.arange(n_known), seen)

@@ -39,6 +39,7 @@ from bacon_gcd.pseudo_labels import (
 )
 
 SOURCES = ("clusters", "classes")
+UNTRAINED = "untrained"
 Features = Callable[[Tensor], Tensor]
 """Tokens to features: a tail."""
 # An estimate needs no measure of its own reliability, which costs more than the estimate.
@@ -58,9 +59,9 @@ class BaConSettings(MethodSettings):
     start_heads: Annotated[str, "classifier rows that start at found classes: none, novel, all"] = (
         "none"
     )
-    centroids_by: Annotated[str, "centroids that answer: of clusters (k-means), or of classes"] = (
-        "clusters"
-    )
+    centroids_by: Annotated[
+        str, "centroids that answer: of clusters (k-means), classes, or classes found untrained"
+    ] = "clusters"
     trained_share: Annotated[float, "of the trained tail in the one that answers, 0 to 1"] = 1.0
     interval: Annotated[float, "r: epochs of 200 between two estimates of the class counts"] = 10
     restarts: Annotated[int, "k-means restarts of an estimate"] = 1
@@ -102,7 +103,7 @@ class BaConSettings(MethodSettings):
         choose("prior", self.prior, self.priors)
         choose("counts_by", self.counts_by, SOURCES)
         choose("start_heads", self.start_heads, ("none", "novel", "all"))
-        choose("centroids_by", self.centroids_by, SOURCES)
+        choose("centroids_by", self.centroids_by, (*SOURCES, UNTRAINED))
         choose("contrasted", self.contrasted, ("projections", "features"))
         choose("counts", self.counts, ("random", "expected"))
         choose("advice", self.advice, ("soft", "hard", "none"))
@@ -135,7 +136,7 @@ PAPER = replace(
     warmup_full=False,
 )
 # Ours. What it gains and what did not help: docs/methods/bacon.md and docs/results.md.
-RECOMMENDED = replace(RELEASED, centroids_by="classes", trained_share=0.5)
+RECOMMENDED = replace(RELEASED, centroids_by=UNTRAINED, trained_share=0.5)
 
 
 def orca_style(settings: BaConSettings) -> BaConSettings:
@@ -172,12 +173,13 @@ class BaCon(Method):
             self.projector = Projector(self.feature_dim, width=settings.projector_width or None)
         self.uncertainty = nn.Buffer(torch.tensor(0.5))
         self.class_counts = torch.ones(task.n_classes)
-        if settings.centroids_by == "classes":
+        if settings.centroids_by != "clusters":
             self.headline = "placed"
-        if settings.trained_share < 1:
-            self.clustered_tail = "answer_tail"
+        if settings.trained_share < 1 or settings.centroids_by == UNTRAINED:
             self.training_only = (*self.training_only, "start_tail")
             self.start_tail = backbone.new_tail().requires_grad_(requires_grad=False)
+        if settings.trained_share < 1:
+            self.clustered_tail = "answer_tail"
             self.answer_tail = copy.deepcopy(self.start_tail)
 
     def groups(self) -> list[Group]:
@@ -336,12 +338,25 @@ class BaCon(Method):
         weight = self.classifier.weight
         weight[chosen] = centroids[chosen] * weight[chosen].norm(dim=1, keepdim=True)
 
+    def class_features(self, tokens: Tensor) -> Tensor:
+        """Those of the untrained tail, if settings ask for them. Ours.
+
+        Training on labels of known classes blurs what tells new ones apart. So classes are found
+        without it, and images are sorted into them with it.
+        """
+        untrained = self.settings.centroids_by == UNTRAINED
+        found: Tensor = self.start_tail(tokens) if untrained else self.features(tokens)
+        return found
+
     def place_centroids(self, probe: Probe) -> None:
         """Centroids of the classes that are found, or of clusters as in every method."""
-        if self.settings.centroids_by == "classes":
-            self.place_classes(self.features, probe, RULES)
-        else:
+        if self.settings.centroids_by == "clusters":
             super().place_centroids(probe)
+            return
+        placed = self.place_classes(self.class_features, probe, RULES)
+        features = F.normalize(probe.run(self.features), dim=1)
+        placed = placed.seen_in(features, probe.labels)
+        self.set_centroids(placed.centroids, temperature=placed.temperature)
 
     def estimate(self, probe: Probe) -> Tensor:
         """(C,) class counts from the source the settings name."""

@@ -199,6 +199,10 @@ class Method(nn.Module, ABC):
         features: Tensor = self.get_submodule(self.clustered_tail)(tokens)
         return features
 
+    def class_features(self, tokens: Tensor) -> Tensor:
+        """(N, D) features on which classes are found; those that answer, if none else are."""
+        return self.features(tokens)
+
     def classify(self, tokens: Tensor) -> Tensor:
         """(N, C) logits of the trained classifier, for methods that have one."""
         raise NotImplementedError(f"{type(self).__name__} has no classifier")

@@ -35,8 +35,11 @@ def test_a_method_that_answers_by_placed_centroids_has_a_curve_of_them(monkeypat
     monkeypatch.setattr(evaluation, "test_probe", lambda bench: "test")
     monkeypatch.setattr(evaluation, "train_probe", lambda bench: "train")
     monkeypatch.setattr(evaluation, "unit_features", lambda method, probe: torch.zeros(1))
+    monkeypatch.setattr(evaluation, "class_features", lambda method, bench: "untrained")
     monkeypatch.setattr(
-        evaluation, "placed_blocks", lambda *_: asked.append(1) or {"placed": block}
+        evaluation,
+        "placed_blocks",
+        lambda *_, found_on: asked.append(found_on) or {"placed": block},
     )
     assert evaluation.quick_scores(SimpleNamespace(headline="placed"), None) == block
-    assert asked == [1]
+    assert asked == ["untrained"]

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from bacon_gcd.backbone.sources import ReadyTokens
 from bacon_gcd.classes.placed import place_classes
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.cluster import match
 from bacon_gcd.config import UserError
 from bacon_gcd.methods import METHODS, class_sizes, settings_for
@@ -399,6 +400,27 @@ def test_centroids_that_answer_are_those_of_clusters_or_of_found_classes():
     assert by_classes.headline == "placed"
 
 
+def test_classes_are_found_by_the_untrained_tail_and_seen_by_the_one_that_answers():
+    problem = planted(spread=0.6, epochs=2)
+    trainer = trainer_for("bacon-s", problem, centroids_by="untrained", trained_share=1.0)
+    trainer.run()
+    method, probe = trainer.method, trainer.probe
+    tokens = problem.data.source.test(np.arange(len(problem.true)))
+    untrained = problem.backbone.new_tail()(tokens).detach()
+    torch.testing.assert_close(method.class_features(tokens), untrained)
+    assert not torch.allclose(method.features(tokens), untrained)
+    method.place_centroids(probe)
+    features = F.normalize(method.features(tokens), dim=1).detach()
+    placed = place_classes(
+        F.normalize(untrained, dim=1), probe.labels, n_classes=6, n_known=4, seed=0
+    )
+    of_class = torch.from_numpy(placed.class_ids)
+    weights = torch.from_numpy(np.where(probe.labels < 0, RULES.unlabeled_weight, 1.0)).float()
+    sums = torch.zeros(6, features.shape[1]).index_add_(0, of_class, features * weights[:, None])
+    torch.testing.assert_close(method.centroids, F.normalize(sums, dim=1))
+    assert method.headline == "placed"
+
+
 @varies("contrasted")
 def test_features_are_contrasted_themselves_or_projected_first():
     step = Step(contrasted="features")
@@ -466,7 +488,7 @@ def test_the_recommended_preset_is_the_released_one_with_our_two_changes():
         ours, theirs = (asdict(presets[p].settings) for p in ("recommended", "released"))
         assert presets["recommended"].recipe == presets["released"].recipe
         assert {k: v for k, v in ours.items() if v != theirs[k]} == {
-            "centroids_by": "classes",
+            "centroids_by": "untrained",
             "trained_share": 0.5,
         }
 
