@@ -41,7 +41,8 @@ class Placed:
         """The same classes in other (N, D) unit features of the same images."""
         weights = np.where(labels < 0, RULES.unlabeled_weight, 1.0)
         n_classes = len(self.centroids)
-        centroids = class_means(features.cpu(), self.class_ids, weights, n_classes)
+        with torch.device("cpu"):  # as they were found
+            centroids = class_means(features.cpu(), self.class_ids, weights, n_classes)
         return replace(self, centroids=centroids.to(features))
 
 

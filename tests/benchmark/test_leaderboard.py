@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bacon_gcd.benchmark.cells import ENGINE, write_result
+from bacon_gcd.benchmark.cells import ENGINE, trains_with_engine, write_result
 from bacon_gcd.benchmark.leaderboard import checked_result, find_result, submit, verify
 from bacon_gcd.config import UserError
 from tests.benchmark.grids import invented, quick_request, real_result
@@ -55,7 +55,7 @@ def test_a_result_that_is_not_what_it_says_is_refused(tmp_path, result, changes,
 
 
 def test_a_result_trained_with_another_engine_is_refused(tmp_path, result):
-    cell = next(c for c in quick_request("bacon-s").cells() if "classes" in str(c.settings))
+    cell = next(c for c in quick_request("bacon-s").cells() if trains_with_engine(c.settings))
     path = write_result(tmp_path, invented(result, cell, engine=ENGINE + 1))
     with pytest.raises(UserError, match=f"trained with engine {ENGINE + 1}; this version has"):
         checked_result(path)
