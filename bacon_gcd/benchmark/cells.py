@@ -21,7 +21,7 @@ from bacon_gcd.methods.base import Recipe
 from bacon_gcd.system.files import digest, read_json, write_atomic
 
 FORMAT = 2
-ENGINE = 6
+ENGINE = 7
 """Version of what places classes, `bacon_gcd/classes/`: raised when it places images otherwise."""
 SCORES = ("all", "old", "new", "nmi", "ari")
 PLACED = ("placed", "placed_train")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from bacon_gcd.classes.border import Border
 from bacon_gcd.classes.membership import View, judged, nearest_known, sort, view_of
 from bacon_gcd.classes.novelty import Fold, folds
 from bacon_gcd.classes.question import without_gaps
@@ -25,7 +23,7 @@ def checked(
     rows: Reduced,
     labels: IntArray,
     groups: Sequence[str] | None,
-    border: Border,
+    line: float,
     *,
     n_new: int,
 ) -> list[tuple[Checked, Checked]]:
@@ -38,18 +36,19 @@ def checked(
     some, (seen, _) = rows.some(chosen), without_gaps(labels[chosen])
     names = None if groups is None else [groups[row] for row in chosen.tolist()]
     hiding = folds(seen, rows.rules.whole_folds, seed=seed, groups=names, rules=rows.rules)
-    views = partial(view_of, some, seed=seed, by=by, n_around=view.around.shape[1])
-    return [check(views(fold.labels), seen, fold, border, n_new=n_new) for fold in hiding]
+    return [
+        check(view_of(some, fold.labels, seed=seed, by=by), seen, fold, line, n_new=n_new)
+        for fold in hiding
+    ]
 
 
 def check(
-    view: View, labels: IntArray, fold: Fold, border: Border, *, n_new: int
+    view: View, labels: IntArray, fold: Fold, line: float, *, n_new: int
 ) -> tuple[Checked, Checked]:
     """The same sorting with some classes hidden, by the evidence and by the regression after it."""
     n_hidden = int(labels.max()) + 1 - len(fold.seen)
-    guess, columns = nearest_known(view, fold.labels)
-    score = border.score(columns)
-    first = sort(view, fold.labels, guess, score, border.line, n_new=n_new + n_hidden)
+    guess, score = nearest_known(view, fold.labels)
+    first = sort(view, fold.labels, guess, score, line, n_new=n_new + n_hidden)
     second = judged(view, fold.labels, first, n_new=n_new + n_hidden)
     by_evidence, by_regression = (each.argmax(dim=1).numpy() for each in (first, second))
     return outcome(by_evidence, labels, fold), outcome(by_regression, labels, fold)

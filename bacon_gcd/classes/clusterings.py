@@ -11,12 +11,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.question import labels_per_class
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import sample
 from bacon_gcd.cluster import assign, contingency, kmeans, pair_up
 
 IntArray = npt.NDArray[np.int64]
+
+
+def labels_per_class(labels: IntArray) -> float:
+    """Labeled images of a known class, on average; 0: there is no label."""
+    n_known = int(labels.max(initial=-1)) + 1
+    return float((labels >= 0).sum()) / max(n_known, 1)
 
 
 def clusterings(

@@ -22,7 +22,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.border import Border, learned_border
 from bacon_gcd.classes.calibration import calibrated, matching_temperature, with_known_evidence
 from bacon_gcd.classes.checks import checked
 from bacon_gcd.classes.count import (
@@ -46,7 +45,7 @@ from bacon_gcd.classes.membership import (
     view_of,
     with_lost_classes,
 )
-from bacon_gcd.classes.novelty import fold_scores
+from bacon_gcd.classes.novelty import fold_scores, learned_threshold
 from bacon_gcd.classes.question import Question
 from bacon_gcd.classes.reliability import (
     Checked,
@@ -89,8 +88,8 @@ class First:
 
     rows: Reduced
     view: View
-    border: Border
-    """Where known classes end."""
+    line: float
+    """The evidence of a known class from which on an image is known."""
     score: FloatArray
     """(N,) this evidence."""
     number: ClassNumber
@@ -145,7 +144,7 @@ def checked_answer(question: Question) -> Checks:
     """The classes of all images, and what hidden images and halves of the features say of them."""
     first, groups = by_evidence(question), question.groups
     n_new = first.number.estimate - question.n_known
-    checks = checked(first.view, first.rows, question.labels, groups, first.border, n_new=n_new)
+    checks = checked(first.view, first.rows, question.labels, groups, first.line, n_new=n_new)
     judge = regression_serves([(evidence.right, judged.right) for evidence, judged in checks])
     number, scores = finished(question, first, judge=judge)
     class_ids = best_of(question.labels, scores)
@@ -172,17 +171,18 @@ def by_evidence(question: Question) -> First:
     labels, seed, rules = question.labels, question.seed, question.rules
     rows = reduced(question.features, labels, seed=seed, rules=rules)
     view = view_of(rows, labels, seed=seed)
-    guess, columns = nearest_known(view, labels)
+    guess, score = nearest_known(view, labels)
     n_neighbors = view.neighbors.shape[1]
-    hidden = fold_scores(rows, labels, n_neighbors=n_neighbors, seed=seed, groups=question.groups)
-    border = learned_border(rows, labels, view.neighbors, hidden, seed=seed)
-    score, line, (known, new) = border.score(columns), border.line, map(border.score, hidden)
+    known, new = fold_scores(
+        rows, labels, n_neighbors=n_neighbors, seed=seed, groups=question.groups
+    )
+    line = learned_threshold(rows, labels, view.neighbors, (known, new), seed=seed)
     view = replace(view, grouped_by=linkage_for(labels, guess, score >= line, rules))
     number = count_classes(view, labels, score < line, allowed=question.allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
         number, score = without_fragments(view, labels, score, line, known, new, number)
     scores = sort(view, labels, guess, score, line, n_new=number.estimate - question.n_known)
-    return First(rows, view, border, score, number, scores)
+    return First(rows, view, line, score, number, scores)
 
 
 def finished(question: Question, first: First, *, judge: bool) -> tuple[ClassNumber, Tensor]:
@@ -250,7 +250,7 @@ def _how_sure(question: Question, found: Checks) -> tuple[Expected | None, Tenso
     """
     first, unlabeled, rules = found.first, question.unlabeled, question.rules
     measured, sure = _told(question, found)
-    free, above = torch.from_numpy(unlabeled), first.score - first.border.line
+    free, above = torch.from_numpy(unlabeled), first.score - first.line
     scores = with_known_evidence(found.scores, above, unlabeled, question.n_known, rules)
     softmax = (scores / matching_temperature(scores[free], sure)).softmax(dim=1)
     return measured, calibrated(softmax, free, sure, rules)

@@ -13,12 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bacon_gcd.classes.clusterings import clusterings
+from bacon_gcd.classes.clusterings import clusterings, labels_per_class
 from bacon_gcd.classes.count import Linkage, Merges, merges
-from bacon_gcd.classes.label_rate import fit_label_rates, labels_around, number_around
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.novelty import any_known, averaged, known_evidence, number_of_neighbors
-from bacon_gcd.classes.question import labels_per_class
 from bacon_gcd.classes.ridge import judge
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.classes.space import ClassSpace, Reduced
@@ -39,8 +37,6 @@ class View:
     """The one in which known classes are told from new ones."""
     neighbors: IntArray
     """(N, k) similar images in the first."""
-    around: IntArray
-    """(N, k') such of which it is seen how many have a label; none where labels are few."""
     points: Tensor
     """(N, d) unit positions for grouping: directions, each moved toward its neighbors."""
     whole: Tensor
@@ -52,52 +48,23 @@ class View:
     """Merge trees that were made: the same images are often grouped again."""
 
 
-def view_of(
-    rows: Reduced,
-    labels: IntArray,
-    *,
-    seed: int,
-    by: Linkage = "ward",
-    n_around: int | None = None,
-) -> View:
-    """The images as these labels show them.
-
-    n_around: images around one of which labels are counted; as these labels are worth unless given.
-    """
+def view_of(rows: Reduced, labels: IntArray, *, seed: int, by: Linkage = "ward") -> View:
+    """The images as these labels show them."""
     space, rules = rows.space(labels), rows.rules
-    count = number_of_neighbors(len(labels), rules)
-    n_around = number_around(labels, rules) if n_around is None else n_around
-    found = nearest(space.directions, n_neighbors=max(count, n_around))
-    near, around = np.ascontiguousarray(found[:, :count]), found[:, :n_around]
+    near = nearest(space.directions, n_neighbors=number_of_neighbors(len(labels), rules))
     middle = averaged(space.directions, near, own=1 - rules.smoothing)
-    known_space = rows.known_space(labels)
-    return View(space, known_space, near, around, unit(middle), rows.whole, seed, rules, by)
+    return View(space, rows.known_space(labels), near, unit(middle), rows.whole, seed, rules, by)
 
 
 def nearest_known(view: View, labels: IntArray) -> tuple[IntArray, FloatArray]:
-    """(N,) the known class that fits best, and (N, 2) what says that one of them is the right one.
-
-    The evidence of its features, and the labels around it.
-    """
+    """(N,) the known class that fits best, and the evidence that one of them is the right one."""
     if not (labels >= 0).any():
-        return np.zeros(len(labels), dtype=np.int64), np.full((len(labels), 2), [-np.inf, 0.0])
+        return np.zeros(len(labels), dtype=np.int64), np.full(len(labels), -np.inf)
     evidence = known_evidence(view.known_space, labels)
     best = averaged(evidence, view.neighbors).argmax(dim=1).numpy()
     odds = any_known(view.known_space, evidence, view.rules)
-    score = averaged(odds[:, None], view.neighbors)[:, 0].double().numpy()
-    guess = np.where(labels >= 0, labels, best)
-    return guess, np.stack([score, by_labels_around(view, labels, guess)], axis=1)
-
-
-def by_labels_around(view: View, labels: IntArray, guess: IntArray) -> FloatArray:
-    """(N,) what the labels around each image say of its being of a known class.
-
-    guess: (N,) the known class that fits best.
-    """
-    seen, n_known = labels >= 0, int(labels.max(initial=-1)) + 1
-    around, n_around = labels_around(labels, view.around), view.around.shape[1]
-    rates = fit_label_rates(around[seen], labels[seen], n_around, n_known=n_known, rules=view.rules)
-    return rates.evidence(around, guess, view.rules)
+    score = averaged(odds[:, None], view.neighbors)[:, 0]
+    return np.where(labels >= 0, labels, best), score.double().numpy()
 
 
 def sort(

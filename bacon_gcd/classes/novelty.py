@@ -1,4 +1,4 @@
-"""How far images look like known classes, and how far those of hidden classes do."""
+"""Where known classes end and new ones begin, learned from known classes that are hidden."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
-from bacon_gcd.classes.label_rate import (
-    LabelRates,
-    fit_label_rates,
-    labels_around,
-    number_around,
-)
 from bacon_gcd.classes.neighbors import neighbors_of
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import ClassSpace, Reduced
@@ -137,23 +132,19 @@ def fold_scores(
 ) -> tuple[FloatArray, FloatArray]:
     """Scores of hidden images of known classes, and of hidden classes, over several folds.
 
-    (n, 2): what the features say, and what the labels around an image say.
-
     Every fold has its own space and neighbors: those of all labels would know the hidden ones.
 
     beside: (N,) classes of unlabeled images that are scored, too; -1 = none. See `stand_ins`.
     """
-    known, new = [np.empty((0, 2))], [np.empty((0, 2))]
-    rng, n_around = np.random.default_rng((seed, 13)), number_around(labels, rows.rules)
+    known, new = [np.empty(0)], [np.empty(0)]
+    rng = np.random.default_rng((seed, 13))
     for fold in folds(labels, rows.rules.folds, seed=seed, groups=groups, rules=rows.rules):
-        scorer = _scorer(rows, fold.labels, n_neighbors, n_around, rng)
+        spaces = rows.space(fold.labels), rows.known_space(fold.labels)
         for hidden, found in zip(_hidden(fold, beside), (known, new), strict=True):
-            found.append(scorer(_some_of(hidden, rows.rules.most_hidden, rng)))
+            if len(hidden) > rows.rules.most_hidden:
+                hidden = np.sort(rng.choice(hidden, rows.rules.most_hidden, replace=False))
+            found.append(_scores(*spaces, fold.labels, hidden, n_neighbors, rows.rules))
     return np.concatenate(known), np.concatenate(new)
-
-
-def _some_of(rows: IntArray, most: int, rng: np.random.Generator) -> IntArray:
-    return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
 def _hidden(fold: Fold, beside: IntArray | None) -> tuple[IntArray, IntArray]:
@@ -178,41 +169,74 @@ def stand_ins(labels: IntArray, neighbors: IntArray) -> IntArray:
     return classes
 
 
-@dataclass(frozen=True, eq=False)
-class Scorer:
-    """What gives the scores of single rows, by the labels that are visible."""
-
-    space: ClassSpace
-    known_space: ClassSpace
-    labels: IntArray
-    n_neighbors: int
-    rates: LabelRates
-    rules: Rules
-
-    def __call__(self, hidden: IntArray) -> FloatArray:
-        """(n, 2) of some rows, averaged over their neighbors; see `fold_scores`."""
-        n_around = self.rates.n_around
-        near = neighbors_of(
-            self.space.directions, hidden, n_neighbors=max(self.n_neighbors, n_around)
-        )
-        rows = np.concatenate([hidden[:, None], near[:, : self.n_neighbors]], axis=1)
-        among = torch.from_numpy(rows.reshape(-1))
-        evidence = known_evidence(self.known_space, self.labels, among)
-        score = any_known(self.known_space, evidence, self.rules, among).reshape(rows.shape)
-        best = evidence.reshape(*rows.shape, evidence.shape[1]).mean(dim=1).argmax(dim=1)
-        around = labels_around(self.labels, near[:, :n_around])
-        by_labels = self.rates.evidence(around, best.numpy(), self.rules)
-        return np.stack([score.mean(dim=1).double().numpy(), by_labels], axis=1)
+def _scores(
+    space: ClassSpace,
+    known_space: ClassSpace,
+    labels: IntArray,
+    hidden: IntArray,
+    n_neighbors: int,
+    rules: Rules,
+) -> FloatArray:
+    """(n,) averaged scores of some rows, by the labels that are visible."""
+    near = neighbors_of(space.directions, hidden, n_neighbors=n_neighbors)
+    with_near = torch.from_numpy(np.concatenate([hidden[:, None], near], axis=1))
+    among = with_near.reshape(-1)
+    score = any_known(known_space, known_evidence(known_space, labels, among), rules, among)
+    return np.asarray(score.reshape(with_near.shape).mean(dim=1).double().numpy())
 
 
-def _scorer(
-    rows: Reduced, labels: IntArray, n_neighbors: int, n_around: int, rng: np.random.Generator
-) -> Scorer:
-    """Of a fold: its space, and the label rates of its known classes, by some of the labels."""
-    space, rules, n_known = rows.space(labels), rows.rules, int(labels.max(initial=-1)) + 1
-    seen = _some_of(np.flatnonzero(labels >= 0), rules.most_hidden, rng)
-    near = neighbors_of(space.directions, seen, n_neighbors=n_around)
-    rates = fit_label_rates(
-        labels_around(labels, near), labels[seen], n_around, n_known=n_known, rules=rules
+def learned_threshold(
+    rows: Reduced,
+    labels: IntArray,
+    neighbors: IntArray,
+    scores: tuple[FloatArray, FloatArray],
+    *,
+    seed: int,
+) -> float:
+    """The threshold of these scores; of neighbors where no class has a label to hide. Ours.
+
+    Neighbors of a label lie nearer to it than its class does, so that threshold is rather high: few
+    images of new classes are put into known ones.
+
+    scores: of hidden images of known classes, and of hidden classes.
+    """
+    line, rules = threshold(*scores, rules=rows.rules), rows.rules
+    if len(scores[0]) >= rules.min_scores or not len(scores[1]):
+        return line
+    near = fold_scores(
+        rows,
+        labels,
+        n_neighbors=neighbors.shape[1],
+        seed=seed,
+        beside=stand_ins(labels, neighbors),
     )
-    return Scorer(space, rows.known_space(labels), labels, n_neighbors, rates, rules)
+    if min(map(len, near)) < rules.min_scores:
+        return line
+    return _logistic_threshold(*near, rules)
+
+
+def threshold(known: FloatArray, new: FloatArray, rules: Rules = RULES) -> float:
+    """The score from which an image is known. Ours.
+
+    Where hidden images of known and of hidden classes are told apart best, by a logistic curve in
+    which both kinds weigh the same and zero, PLDA's own answer, is expected beforehand.
+    """
+    if min(len(known), len(new)) >= rules.min_scores:
+        return _logistic_threshold(known, new, rules)
+    if len(new):  # no class has a label to spare: half-way to what hidden classes reach
+        return float(np.quantile(new, rules.lone_quantile)) / 2
+    return 0.0
+
+
+def _logistic_threshold(known: FloatArray, new: FloatArray, rules: Rules) -> float:
+    weights = [min(len(scores), rules.most_weight) for scores in (known, new)]
+
+    def loss(parameters: FloatArray) -> float:
+        slope, middle = np.exp(parameters[0]), parameters[1]
+        missed = weights[0] * np.logaddexp(0, -slope * (known - middle)).mean()
+        taken = weights[1] * np.logaddexp(0, slope * (new - middle)).mean()
+        prior = (parameters[0] - np.log(rules.usual_slope)) ** 2 + 0.05 * middle**2
+        return float(missed + taken + rules.prior_strength * prior)
+
+    found = minimize(loss, np.array([np.log(rules.usual_slope), 0.0]), method="Nelder-Mead")
+    return float(found.x[1])

@@ -52,9 +52,3 @@ def without_gaps(labels: IntArray) -> tuple[IntArray, IntArray]:
     """The same labels, numbered anew where a class has none, and the classes that have one."""
     names = np.unique(labels[labels >= 0])
     return np.where(labels >= 0, np.searchsorted(names, labels), -1).astype(np.int64), names
-
-
-def labels_per_class(labels: IntArray) -> float:
-    """Labeled images of a known class, on average; 0: there is no label."""
-    n_known = int(labels.max(initial=-1)) + 1
-    return float((labels >= 0).sum()) / max(n_known, 1)

@@ -34,14 +34,6 @@ class Rules:
     """`isotropic` there."""
     unseen_share: float = 0.7
     """Of the log-density of a class nobody has seen, there."""
-    around: int = 60
-    """Images around one of which it is seen how many have a label."""
-    rate_images: float = 100.0
-    """Images around labels that tell as much of the share of labels in a class as all labels do."""
-    rate_of_new: float = 0.3
-    """That share around images of new classes, over that of the known class that fits best."""
-    usual_label_weight: float = 1.0
-    """Of the labels around an image beside its own evidence: a larger weight is less likely."""
     unlabeled_weight: float = 0.3
     """Of an image that was sorted into a class, where a labeled one counts 1."""
     penalty: float = 1.0
@@ -56,8 +48,7 @@ class Rules:
     clusterings: int = 8
     """Clusterings of all images that are asked, too, where labels are few."""
     many_labels: float = 6.0
-    """Labels of a known class, on average, from which on they are not: then they hardly count. From
-    there on it is asked how many labels lie around an image."""
+    """Labels of a known class, on average, from which on they are not: then they hardly count."""
     label_weight: float = 6.0
     """Clusterings that the answer by the evidence counts as, for each label of a known class."""
     dims_per_class: int = 2

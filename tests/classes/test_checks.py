@@ -2,7 +2,6 @@ import numpy as np
 import torch
 
 from bacon_gcd.classes import checks
-from bacon_gcd.classes.border import Border
 from bacon_gcd.classes.checks import check, checked, grouped_right, outcome
 from bacon_gcd.classes.novelty import Fold
 from bacon_gcd.classes.question import without_gaps
@@ -59,10 +58,10 @@ def test_a_check_tells_what_became_of_the_hidden_images(monkeypatch):
         asked.update(n_new_judged=n_new, judged_labels=labels.tolist())
         return torch.eye(5)[torch.from_numpy(other)]
 
-    monkeypatch.setattr(checks, "nearest_known", lambda *args: (None, np.zeros((8, 2))))
+    monkeypatch.setattr(checks, "nearest_known", lambda *args: (None, None))
     monkeypatch.setattr(checks, "sort", sorted_by)
     monkeypatch.setattr(checks, "judged", judged_by)
-    found, judged = check(None, labels, fold, Border(0.0), n_new=2)
+    found, judged = check(None, labels, fold, 0.0, n_new=2)
     assert judged.right.tolist() == [False, True, True, True, True]
     assert asked["n_new"] == asked["n_new_judged"] == 3
     assert asked["labels"] == asked["judged_labels"] == seen_labels.tolist()

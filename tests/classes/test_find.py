@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from bacon_gcd.classes import find
-from bacon_gcd.classes.border import Border
 from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.count import ClassNumber, crowded
 from bacon_gcd.classes.find import count_classes, find_classes, linkage_for
@@ -243,10 +242,9 @@ def test_an_answer_without_unlabeled_images_is_certain():
 def test_images_on_the_line_are_known(monkeypatch):
     features, ids = planted(4, each=10, d=6)
     labels, asked = some_labels(ids, 2, 5), {}
-    score = np.where(ids >= 2, -1.0, np.where(labels >= 0, 9.0, 0.25))
-    columns = np.stack([score, np.full(len(ids), 0.5)], axis=1)
-    monkeypatch.setattr(find, "nearest_known", lambda *args: (np.minimum(ids, 1), columns))
-    monkeypatch.setattr(find, "learned_border", lambda *args, **named: Border(0.5, 0.5))
+    score = np.where(ids >= 2, -1.0, np.where(labels >= 0, 9.0, 0.5))
+    monkeypatch.setattr(find, "nearest_known", lambda *args: (np.minimum(ids, 1), score))
+    monkeypatch.setattr(find, "learned_threshold", lambda *args, **named: 0.5)
     monkeypatch.setattr(find, "linkage_for", lambda *args: asked.update(above=args[2]) or "ward")
 
     def counted(view, labels, below, *, allowed):
@@ -279,9 +277,9 @@ def test_fragments_are_asked_for_where_classes_were_counted(beside, hidden, aske
         called.append(number)
         return number, score
 
-    hidden_scores = (np.zeros((len(hidden), 2)), np.array([[-1.0, 0.0]]))
+    hidden_scores = (np.array(hidden), np.array([-1.0]))
     monkeypatch.setattr(find, "fold_scores", lambda *args, **named: hidden_scores)
-    monkeypatch.setattr(find, "learned_border", lambda *args, **named: Border(0.0))
+    monkeypatch.setattr(find, "learned_threshold", lambda *args, **named: 0.0)
     number = ClassNumber(3, (2, 4), beside)
     monkeypatch.setattr(find, "count_classes", lambda *args, **named: number)
     monkeypatch.setattr(find, "without_fragments", without)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 
 from bacon_gcd.classes import novelty
 from bacon_gcd.classes.neighbors import nearest
@@ -11,14 +12,15 @@ from bacon_gcd.classes.novelty import (
     fold_scores,
     folds,
     known_evidence,
+    learned_threshold,
     number_of_neighbors,
     stand_ins,
+    threshold,
 )
 from bacon_gcd.classes.rules import Rules
 from bacon_gcd.classes.space import ClassSpace, reduced
 from bacon_gcd.cluster import unit
 from tests.reference.evidence import evidence, log_density
-from tests.reference.label_rate import label_odds
 
 
 def labels_of(*counts, unlabeled=5):
@@ -126,7 +128,6 @@ def test_scores_of_folds_are_the_evidence_averaged_over_neighbors_of_each_hidden
     rng = np.random.default_rng((0, 13))
     by_hand = ([], [])
     for fold in folds(labels, 2, seed=0):
-        rng.choice(np.flatnonzero(fold.labels >= 0), 12, replace=False)  # whose rates are measured
         space = rows.known_space(fold.labels)
         score = any_known(space, known_evidence(space, fold.labels)).numpy()
         near = nearest(rows.space(fold.labels).directions, n_neighbors=3)
@@ -135,33 +136,14 @@ def test_scores_of_folds_are_the_evidence_averaged_over_neighbors_of_each_hidden
             for row in np.sort(rng.choice(hidden, 12, replace=False)):
                 by_hand[kind].append(np.mean([score[row], *score[near[row]]]))
     found = fold_scores(rows, labels, n_neighbors=3, seed=0)
-    np.testing.assert_allclose([each[:, 0] for each in found], by_hand, rtol=1e-4)
-    rng = np.random.default_rng((0, 13))
-    for number, fold in enumerate(folds(labels, 2, seed=0)):
-        near = nearest(rows.space(fold.labels).directions, n_neighbors=5)  # 100 images
-        space = rows.known_space(fold.labels)
-        own = known_evidence(space, fold.labels).numpy()
-        seen = np.flatnonzero(fold.labels >= 0)
-        seen = np.sort(rng.choice(seen, 12, replace=False))
-        around = (fold.labels[near] >= 0).sum(axis=1)
-        for kind, hidden in enumerate((fold.hidden_known, fold.hidden_new)):
-            part = found[kind][12 * number : 12 * (number + 1), 1]
-            for row, value in zip(
-                np.sort(rng.choice(hidden, 12, replace=False)), part, strict=True
-            ):
-                best = np.mean([own[row], *own[near[row, :3]]], axis=0).argmax()
-                same = fold.labels[seen] == best
-                by_hand_too = label_odds(around[row], around[seen], around[seen][same], 5)
-                assert value == pytest.approx(by_hand_too, abs=1e-9)
+    np.testing.assert_allclose(found, by_hand, rtol=1e-4)
 
 
 def test_as_many_hidden_images_as_the_limit_are_all_scored():
     rows, labels = noise(60, 4, folds=2, most_hidden=15)
     free, _ = noise(60, 4, folds=2)
     limited = fold_scores(rows, labels, n_neighbors=3, seed=0)
-    every = fold_scores(free, labels, n_neighbors=3, seed=0)
-    for some, all_ in zip(limited, every, strict=True):
-        np.testing.assert_array_equal(some[:, 0], all_[:, 0])
+    np.testing.assert_array_equal(limited, fold_scores(free, labels, n_neighbors=3, seed=0))
 
 
 def test_images_beside_labeled_ones_are_hidden_with_the_class_they_stand_for():
@@ -180,9 +162,6 @@ def test_hidden_images_are_scored_as_if_their_labels_had_never_been_there():
     labels = np.where(np.arange(240) < 60, np.arange(240) % 12, -1)
     rows = reduced(features, labels, seed=0)
     known, new = fold_scores(rows, labels, n_neighbors=10, seed=0)
-    (known, known_beside), (new, new_beside) = known.T, new.T
-    assert not known_beside.any()
-    assert not new_beside.any()  # five labels a class
     told_apart = (known[:, None] > new).mean() + (known[:, None] == new).mean() / 2
     assert told_apart == pytest.approx(0.5, abs=0.1)
 
@@ -254,7 +233,102 @@ def test_there_is_a_column_of_evidence_for_every_known_class(labels, n_known):
     assert known_evidence(space, np.array(labels)).shape == (3, n_known)
 
 
+def test_the_threshold_lies_between_known_and_new_scores():
+    rng = np.random.default_rng(0)
+    found = threshold(rng.normal(-4, 1, 100), rng.normal(-12, 1, 100))
+    assert -10 < found < -6
+
+
+def test_more_scores_of_one_kind_do_not_move_the_threshold():
+    known, new = np.array([3.0, 4.0, 5.0, 6.0] * 100), np.array([-6.0, -5.0, -4.0, -3.0] * 100)
+    assert threshold(known, new) == pytest.approx(threshold(known, np.tile(new, 5)), abs=0.05)
+
+
+@pytest.mark.parametrize("most_weight", [4, 200])
+def test_the_threshold_is_the_middle_of_the_likeliest_logistic_curve(most_weight):
+    rng = np.random.default_rng(3)
+    known, new = rng.normal(6, 2, 12), rng.normal(3, 2, 7)
+    rules = Rules(most_weight=most_weight, prior_strength=3.0)
+
+    def loss(parameters):
+        steepness, middle = parameters
+        slope = np.exp(steepness)
+        missed = np.log(1 + np.exp(-slope * (known - middle))).mean() * min(12, most_weight)
+        taken = np.log(1 + np.exp(slope * (new - middle))).mean() * min(7, most_weight)
+        prior = (steepness - np.log(rules.usual_slope)) ** 2 + middle**2 / 20
+        return missed + taken + 3.0 * prior
+
+    by_hand = minimize(loss, np.array([0.0, 4.0]), method="BFGS").x[1]
+    assert threshold(known, new, rules) == pytest.approx(by_hand, abs=2e-3)
+
+
+def test_four_scores_of_each_kind_make_a_curve_and_three_do_not():
+    known, new = np.array([9.0, 10.0, 11.0, 12.0]), np.array([-12.0, -11.0, -10.0, -9.0])
+    assert threshold(known, new) == pytest.approx(0.0, abs=0.01)
+    for few, many in ((known[:3], new), (known, new[:3])):
+        assert threshold(few, many) == pytest.approx(np.quantile(many, 0.7) / 2)
+
+
+@pytest.mark.parametrize(
+    ("n_hidden", "n_beside", "asked"), [(4, 4, False), (3, 4, True), (3, 3, False)]
+)
+def test_neighbors_are_asked_where_fewer_than_four_labels_can_be_hidden(
+    n_hidden, n_beside, asked, monkeypatch
+):
+    rows, labels = noise(4, 4, d=4)
+    near = (np.arange(7.0, 7.0 + n_beside), np.arange(1.0, 5.0))
+    monkeypatch.setattr(novelty, "fold_scores", lambda *args, **named: near)
+    scores = (np.arange(n_hidden, dtype=float), np.array([-20.0, -10.0, -30.0]))
+    found = learned_threshold(rows, labels, np.zeros((100, 2), dtype=np.int64), scores, seed=0)
+    line = threshold(*scores)
+    assert line == pytest.approx(np.quantile(scores[1], 0.7) / 2)
+    assert found == pytest.approx(threshold(*near) if asked else line)
+
+
+def test_neighbors_are_not_asked_where_no_class_can_be_hidden():
+    rows, labels = noise(1, 1, d=4)
+    empty = (np.empty(0), np.empty(0))
+    assert learned_threshold(rows, labels, np.zeros((100, 2), dtype=int), empty, seed=0) == 0.0
+
+
+def test_without_a_label_to_spare_hidden_classes_alone_say_where_new_ends():
+    new = np.linspace(0, 10, 101)
+    assert threshold(np.empty(0), new) == pytest.approx(3.5)
+    assert threshold(np.empty(0), np.empty(0)) == 0.0
+
+
 def test_neighbors_of_labeled_images_stand_in_and_labeled_ones_do_not():
     labels = np.array([1, -1, -1, 0, -1])
     neighbors = np.array([[1, 3], [0, 2], [1, 0], [4, 0], [3, 1]])
     assert stand_ins(labels, neighbors).tolist() == [-1, 1, -1, -1, 0]
+
+
+def clusters(n_classes=9, n=40, labels_each=1, seed=0):
+    rng = np.random.default_rng(seed)
+    centers = 3 * rng.standard_normal((n_classes, 12))
+    true = np.repeat(np.arange(n_classes), n)
+    features = unit(torch.from_numpy(centers[true] + rng.standard_normal((len(true), 12))).float())
+    labels = np.where((np.arange(len(true)) % n < labels_each) & (true < 6), true, -1)
+    return features, labels
+
+
+def test_with_one_label_per_class_neighbors_help_to_find_the_threshold():
+    features, labels = clusters()
+    rows = reduced(features, labels, seed=0)
+    neighbors = nearest(rows.space(labels).directions, n_neighbors=10)
+    scores = fold_scores(rows, labels, n_neighbors=10, seed=0)
+    assert not len(scores[0])
+    beside = stand_ins(labels, neighbors)
+    known, new = fold_scores(rows, labels, n_neighbors=10, seed=0, beside=beside)
+    found = learned_threshold(rows, labels, neighbors, scores, seed=0)
+    assert found == pytest.approx(threshold(known, new))
+    assert found != pytest.approx(threshold(*scores))
+    assert np.median(new) < found < np.median(known)
+
+
+def test_with_labels_to_hide_neighbors_are_not_asked():
+    features, labels = clusters(labels_each=6)
+    rows = reduced(features, labels, seed=0)
+    neighbors = nearest(rows.space(labels).directions, n_neighbors=10)
+    scores = fold_scores(rows, labels, n_neighbors=10, seed=0)
+    assert learned_threshold(rows, labels, neighbors, scores, seed=0) == threshold(*scores)
