@@ -72,7 +72,7 @@ class Expected:
     accuracy: float
     """Unlabeled images that are right, known and new in the proportion that was found."""
     interval: tuple[float, float]
-    """95 % (Wilson 1927), of `independent_images`."""
+    """95 % (Wilson 1927), of `independent_images`; from the lower of two ends, see `moved`."""
     known: float
     """Images of known classes that are found again."""
     new: float
@@ -133,7 +133,11 @@ def expected(
 
 
 def moved(measured: Expected, accuracy: float, known_share: float, rules: Rules) -> Expected:
-    """The same with this accuracy, and the other shares moved by the log-odds that it takes."""
+    """The same with this accuracy, and the other shares moved by the log-odds that it takes.
+
+    The interval begins where that of hidden images alone does, if that is lower: answers also agree
+    where features show something else than the classes, and only hidden images would tell.
+    """
     sides = log_odds(np.array([measured.known, measured.new]))
     by = matching_shift(sides, accuracy, np.array([known_share, 1 - known_share]))
 
@@ -141,10 +145,11 @@ def moved(measured: Expected, accuracy: float, known_share: float, rules: Rules)
         return None if value is None else float(expit(log_odds(np.array(value)) + by))
 
     known, new = expit(sides + by)
+    low, high = share_interval(accuracy, round(rules.told_images))
     return replace(
         measured,
         accuracy=accuracy,
-        interval=share_interval(accuracy, round(rules.told_images)),
+        interval=(min(low, measured.interval[0]), high),
         known=float(known),
         new=float(new),
         precision=share(measured.precision),

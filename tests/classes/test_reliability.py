@@ -50,7 +50,9 @@ def test_halves_and_neighbors_move_what_hidden_images_say():
     alone = expected([CHECK], known_share=0.8, rules=rules)
     found = expected([CHECK], known_share=0.8, signs=Signs(0.7, 0.9), rules=rules)
     assert found.accuracy == pytest.approx(0.2 * alone.accuracy + 0.4 * 0.7 + 0.3 * 0.9 + 0.01)
-    assert found.interval == share_interval(found.accuracy, 40)
+    low, high = share_interval(found.accuracy, 40)
+    assert alone.interval[0] < low  # hidden images say less, and may be right
+    assert found.interval == (alone.interval[0], high)
     assert (found.halves, alone.halves) == (0.7, None)
     assert 0.8 * found.known + 0.2 * found.new == pytest.approx(found.accuracy)
     moves = [
@@ -59,6 +61,14 @@ def test_halves_and_neighbors_move_what_hidden_images_say():
     ]
     assert moves == pytest.approx([moves[0]] * 4)
     assert expected([CHECK], known_share=0.8, signs=Signs(neighbors=0.9), rules=rules) == alone
+
+
+def test_the_interval_is_not_longer_where_hidden_images_say_more():
+    rules = replace(RULES, told=(0.2, 0.4, 0.3, -0.4), told_images=40.0)
+    alone = expected([CHECK], known_share=0.8, rules=rules)
+    found = expected([CHECK], known_share=0.8, signs=Signs(0.3, 0.4), rules=rules)
+    assert found.interval == share_interval(found.accuracy, 40)
+    assert found.interval[0] < alone.interval[0]
 
 
 def test_a_share_that_nobody_measured_is_not_moved():
