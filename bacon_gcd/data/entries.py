@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bacon_gcd.config import UserError, choose, one_line
-from bacon_gcd.data.pixels import HEIF_EXTENSIONS, HEIF_EXTRA, Box, IntArray, has_heif
+from bacon_gcd.data.pixels import HEIF_EXTENSIONS, Box, IntArray, heif_problem
 
 JPEG_EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
 EXTENSIONS = JPEG_EXTENSIONS | {".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
@@ -74,8 +74,8 @@ class Listing:
 
 
 def extensions() -> frozenset[str]:
-    """Names of image files end in one of these; HEIC only where its decoder is installed."""
-    return EXTENSIONS | HEIF_EXTENSIONS if has_heif() else EXTENSIONS
+    """Names of image files end in one of these; HEIC only where its decoder works."""
+    return EXTENSIONS if heif_problem() else EXTENSIONS | HEIF_EXTENSIONS
 
 
 def describe_ignored(ignored: Mapping[str, int]) -> str:
@@ -86,7 +86,7 @@ def describe_ignored(ignored: Mapping[str, int]) -> str:
 
 def _advice(extension: str) -> str:
     if extension in HEIF_EXTENSIONS:
-        return f" (pip install '{HEIF_EXTRA}' reads them)"
+        return f" ({heif_problem()})"
     return " (not read; convert them to JPEG or PNG)" if extension in UNREAD_IMAGES else ""
 
 
@@ -251,27 +251,6 @@ def _folder_entry(names: list[str], splits: Mapping[str, str]) -> Entry:
     folders = names[1:-1] if split else names[:-1]
     unlabeled = not folders or any(is_unlabeled_folder(name) for name in folders)
     return Entry("/".join(names), None if unlabeled else plain_text(folders[0]), split)
-
-
-def split_remark(splits: Mapping[str, str]) -> list[str]:
-    """One line that says that splits were recognised, if they were."""
-    if not splits:
-        return []
-    names = ", ".join(f"{plain_text(name)}/" for name in sorted(splits))
-    return [f"{names} taken for splits; classes are the folders inside"]
-
-
-def similar_names_remark(names: Iterable[str]) -> list[str]:
-    """One line for each group of class names that differ only in case or blanks."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault("".join(name.casefold().split()), []).append(name)
-    return [
-        f"classes {', '.join(map(repr, sorted(group)))} differ only in case or blanks;"
-        " they are different classes here"
-        for group in groups.values()
-        if len(group) > 1
-    ]
 
 
 def table_entries(path: Path, *, root: Path) -> list[Entry]:

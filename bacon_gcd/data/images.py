@@ -29,9 +29,7 @@ from bacon_gcd.data.entries import (
     list_files,
     merge_labels,
     plain_text,
-    similar_names_remark,
     split_folders,
-    split_remark,
     table_entries,
 )
 from bacon_gcd.data.pixels import (
@@ -44,6 +42,14 @@ from bacon_gcd.data.pixels import (
     PixelSource,
     array_hash,
     check_files,
+)
+from bacon_gcd.data.remarks import (
+    ROW_ALONE,
+    missing_remark,
+    nested_remark,
+    similar_names_remark,
+    split_remark,
+    unused_folders_remark,
 )
 from bacon_gcd.system.files import digest
 
@@ -97,13 +103,18 @@ class ImageTable:
         """Identifies the pixels of every row alone: it stays when labels are corrected."""
         return digest(self.ids, self.contents)
 
+    @property
+    def unreadable(self) -> tuple[Quarantined, ...]:
+        """The files that were set aside; rows of a table that name no file are none."""
+        return tuple(q for q in self.quarantine if not q.reason.startswith(ROW_ALONE))
+
     def summary(self) -> str:
         """How many files there were and what became of them: nothing is left out silently."""
         n_ignored = sum(self.ignored.values())
         kinds = f": {describe_ignored(self.ignored)}" if n_ignored else ""
         return (
             f"{len(self)} images, {int((self.labels >= 0).sum())} with a label; "
-            f"{len(self.quarantine)} unreadable, {n_ignored} other files ignored{kinds}"
+            f"{len(self.unreadable)} unreadable, {n_ignored} other files ignored{kinds}"
         )
 
     def image(self, row: int) -> Image.Image:
@@ -183,7 +194,9 @@ def read_folder(
     found = list_files(root)
     splits = split_folders(found.files, root=root)
     entries = folder_entries(found.files, splits)
+    remarks = [*split_remark(splits), *nested_remark(entries, splits)]
     if labels is not None:
+        remarks = [*split_remark(splits), *unused_folders_remark(Path(labels), entries)]
         rows = table_entries(Path(labels), root=root)
         if rows and {row.file for row in rows}.isdisjoint(found.files):
             raise UserError(f"{labels}: no row names a file of {root}; first is {rows[0].file!r}")
@@ -193,7 +206,8 @@ def read_folder(
         by_id(entries),
         quarantine=found.quarantine,
         ignored=found.ignored,
-        remarks=split_remark(splits),
+        remarks=remarks,
+        listed=labels,
         threads=threads,
     )
 
@@ -206,7 +220,10 @@ def read_table(
     root: what file names are relative to; the table's own folder unless given.
     """
     root = Path(path).parent if root is None else Path(root)
-    return table_of(root, by_id(table_entries(Path(path), root=root)), threads=threads)
+    entries = by_id(table_entries(Path(path), root=root))
+    if not entries:
+        raise UserError(f"{path}: there are no rows in it")
+    return table_of(root, entries, listed=path, threads=threads)
 
 
 def read_files(
@@ -245,11 +262,14 @@ def table_of(
     quarantine: Iterable[Quarantined] = (),
     ignored: Mapping[str, int] | None = None,
     remarks: Sequence[str] = (),
+    listed: str | Path | None = None,
     threads: int | None = None,
 ) -> ImageTable:
     """Decode every file once, set bad ones aside, keep the order of the rest.
 
-    class_names: fixes the numbering; otherwise the sorted names that readable images have.
+    Args:
+        class_names: fixes the numbering; otherwise the sorted names that readable images have.
+        listed: the table whose rows are among the entries, if there is one.
     """
     root = root.absolute()
     files = list(dict.fromkeys(entry.file for entry in entries))
@@ -259,9 +279,8 @@ def table_of(
     good = [entry for entry, reason in reasons if not reason]
     bad = sorted([*quarantine, *(Quarantined(e.id, reason) for e, reason in reasons if reason)])
     if not good:
-        first = f", first: {bad[0].id!r}: {bad[0].reason}" if bad else ""
-        other = f"; ignored: {describe_ignored(ignored)}" if ignored else ""
-        raise UserError(f"{root}: no readable image ({len(bad)} bad{first}{other})")
+        raise UserError(f"{root}: {_nothing_readable(bad, ignored or {})}")
+    missing = missing_remark(Path(listed), bad) if listed is not None else []
     labels, names = encode_names([entry.label for entry in good], class_names)
     return ImageTable(
         ids=tuple(entry.id for entry in good),
@@ -273,13 +292,22 @@ def table_of(
         groups=_groups(good),
         quarantine=tuple(bad),
         ignored=ignored or {},
-        remarks=(*remarks, *similar_names_remark(names)),
+        remarks=(*remarks, *missing, *similar_names_remark(names)),
     )
+
+
+def _nothing_readable(bad: Sequence[Quarantined], ignored: Mapping[str, int]) -> str:
+    other = f"; ignored: {describe_ignored(ignored)}" if ignored else ""
+    if not bad:
+        kinds = ", ".join(sorted(extensions()))
+        return f"there are no images in it; images are files that end in {kinds}{other}"
+    first = f"{bad[0].id!r}: {bad[0].reason}"
+    return f"no readable image ({len(bad)} bad, first: {first}{other})"
 
 
 def _reason(entry: Entry, checked: Checked) -> str:
     if checked.reason == MISSING and entry.where:
-        return f"a label without a file ({entry.where} of the table)"
+        return f"{ROW_ALONE} ({entry.where} of the table)"
     if checked.reason or entry.box is None or entry.box.fits(checked.size):
         return checked.reason
     return f"box outside the image of {checked.size[0]} x {checked.size[1]} pixels"

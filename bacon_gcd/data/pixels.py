@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from bacon_gcd.config import UserError
+from bacon_gcd.config import UserError, one_line
 from bacon_gcd.system.progress import progress
 
 IntArray = npt.NDArray[np.int64]
@@ -77,20 +77,24 @@ class Box(NamedTuple):
         return image.crop((self.x, self.y, self.x + self.width, self.y + self.height))
 
 
-def has_heif() -> bool:
-    """Whether the optional decoder of HEIC and HEIF files is installed."""
-    return importlib.util.find_spec("pillow_heif") is not None
+@functools.cache
+def heif_problem() -> str:
+    """Why HEIC and HEIF files cannot be read here, and what to do; empty where they can."""
+    if importlib.util.find_spec("pillow_heif") is None:
+        return f"pip install '{HEIF_EXTRA}' reads them"
+    try:
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    except Exception as error:  # a broken library raises nearly anything, and must not end the run
+        return f"not read: pillow_heif is installed, but does not load: {one_line(error)}"
+    return ""
 
 
 @functools.cache
 def formats() -> tuple[str, ...]:
     """The formats that can be decoded here."""
-    if not has_heif():
-        return FORMATS
-    import pillow_heif
-
-    pillow_heif.register_heif_opener()
-    return (*FORMATS, "HEIF")
+    return FORMATS if heif_problem() else (*FORMATS, "HEIF")
 
 
 def decode(file: BinaryIO) -> Image.Image:

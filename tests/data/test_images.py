@@ -12,6 +12,7 @@ import pickle
 import random
 import shutil
 import struct
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -133,7 +134,8 @@ def test_a_class_may_be_called_train(tmp_path):
     for name in ("train/1.png", "car/1.png", "train/steam/2.png"):
         save(tmp_path / name)
     table = read_folder(tmp_path)
-    assert (table.class_names, table.remarks) == (("car", "train"), ())
+    assert table.class_names == ("car", "train")
+    assert not any("taken for splits" in line for line in table.remarks)
 
 
 def test_a_class_beside_splits_is_refused(tmp_path):
@@ -163,7 +165,7 @@ def test_class_names_that_differ_only_in_case_or_blanks_are_warned_about(tmp_pat
 
 
 def test_every_file_of_a_folder_is_counted_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(entries, "has_heif", lambda: False)
+    monkeypatch.setattr(entries, "heif_problem", lambda: "pip install 'bacon-gcd[heif]' reads them")
     for number in range(3):
         save(tmp_path / f"cat/{number}.jpg")
         Image.new("RGB", (8, 6), RED).save(tmp_path / f"{number}.jfif", format="JPEG")
@@ -194,6 +196,29 @@ def test_heic_is_read_where_its_decoder_is_installed(tmp_path):
     table = read_folder(tmp_path)
     assert table.ids == ("a.heic",)
     assert near(table.image(0), (9, 9), RED, tolerance=12)
+
+
+@pytest.mark.parametrize("error", ["ImportError", "OSError", "AttributeError"])
+def test_a_decoder_of_heic_that_does_not_load_is_told_and_the_rest_is_read(
+    tmp_path, monkeypatch, error
+):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/pillow_heif.py").write_text(f"raise {error}('libheif.so.1: missing')")
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    monkeypatch.delitem(sys.modules, "pillow_heif", raising=False)
+    save(tmp_path / "in/a.png")
+    (tmp_path / "in/b.heic").write_bytes(b"heic")
+    try:
+        pixels.heif_problem.cache_clear()
+        pixels.formats.cache_clear()
+        table = read_folder(tmp_path / "in")
+    finally:
+        pixels.heif_problem.cache_clear()
+        pixels.formats.cache_clear()
+    assert table.summary() == (
+        "1 images, 0 with a label; 0 unreadable, 1 other files ignored: 1 .heic"
+        " (not read: pillow_heif is installed, but does not load: libheif.so.1: missing)"
+    )
 
 
 def test_order_and_fingerprint_do_not_depend_on_the_file_system(animals, monkeypatch):
@@ -536,7 +561,10 @@ def test_a_refused_file_says_so_without_its_path(tmp_path, monkeypatch):
 
 
 def test_no_readable_image_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="no readable image"):
+    with pytest.raises(UserError, match=r"there are no images in it; .* end in \.bmp, \.gif, .*p$"):
+        read_folder(tmp_path)
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(UserError, match=r"no images in it; .*; ignored: 1 \.txt$"):
         read_folder(tmp_path)
     (tmp_path / "a.jpg").touch()
     with pytest.raises(UserError, match=r"1 bad.*'a\.jpg': zero bytes"):

@@ -122,7 +122,7 @@ def test_identical_images_are_one_class_and_exact_duplicates(small):
 
 
 MISTAKES = {
-    "0 images": (0, "auto", "no readable image"),
+    "0 images": (0, "auto", "there are no images in it"),
     "1 image": (1, "auto", "1 image; there must be at least 4"),
     "more classes than images": (6, "50", "make at most 6"),
     "a word": (6, "many", "give auto, a number, or a range"),
