@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from bacon_gcd.classes.find import find_classes
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.classes.opening import opened_classes
+from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.sorter import OUTLIER, fit_sorter
 from bench.discovery_sets import LARGEST, features_of
 from bench.measure import table
@@ -71,6 +72,7 @@ def measured(features, true, labels, new, new_true, n_known):
     groups = opened_classes(sorter, new, [str(n) for n in range(len(new))], seed=0)
     usual = [np.unique(new_true[group], return_counts=True) for group in groups]
     mostly = [int(values[counts.argmax()]) for values, counts in usual]
+    updated = np.concatenate([stands_for, mostly]).astype(int)[in_update(sorter, new, groups)]
     return {
         "right %": 100 * (stands_for[by_evidence] == new_true)[seen].mean(),
         "by centroids %": 100 * (stands_for[by_centroids] == new_true)[seen].mean(),
@@ -82,4 +84,13 @@ def measured(features, true, labels, new, new_true, n_known):
         "unseen": len(np.unique(new_true[~seen])),
         "opened": len(groups),
         "rightly": sum(c < 0 or c not in stands_for for c in mostly),
+        "updated rightly %": 100 * (updated == new_true)[seen].mean(),
+        "unseen updated rightly %": 100 * (updated == new_true)[~seen].mean(),
     }
+
+
+def in_update(sorter, new, groups):
+    """The class of each new image, with those that groups open."""
+    members = [new[torch.from_numpy(group)] for group in groups]
+    grown = sorter.with_classes(members, at=len(sorter.counts), weight=RULES.unlabeled_weight)
+    return grown.probabilities(new).argmax(axis=1)

@@ -10,9 +10,11 @@ import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
+from bacon_gcd.classes.assign import choose_side
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.classes.sorter import Sorter
 from bacon_gcd.classes.space import ClassSpace, sample
+from bacon_gcd.cluster import as_ids
 
 IntArray = npt.NDArray[np.int64]
 
@@ -21,27 +23,97 @@ CLEARLY_ONE = 3.0  # mean log-odds of its pairs from which a group is of one cla
 
 
 def opened_classes(
-    sorter: Sorter, features: Tensor, contents: Sequence[str], *, seed: int
+    sorter: Sorter,
+    features: Tensor,
+    contents: Sequence[str],
+    *,
+    n_known: int = 0,
+    threshold: float | None = None,
+    seed: int,
 ) -> list[IntArray]:
     """Rows of each class that (n, D) unlabeled images open, the largest first. Ours.
 
-    A group opens a class when it has enough different images and the evidence that it is a class
-    of its own is greater than that of any class that is there. That its images are unlike all those
-    of the run counts as evidence, too.
+    Images that are alike belong to a class of their own as far as it explains them better than any
+    class that is there. These open it when they are enough different images, the evidence for a
+    class of their own is greater than that for any class that is there, and enough of them are
+    sorted into it then. That they are unlike all images of the run counts as evidence, too.
 
-    contents: (n,) equal for copies of one image.
+    Args:
+        contents: (n,) equal for copies of one image.
+        n_known: the first classes of the sorter are known.
+        threshold: see `choose_side`.
     """
     chosen = sample(len(features), MOST_COMPARED, seed)
-    rows = features[torch.from_numpy(chosen)]
+    rows, names = features[torch.from_numpy(chosen)], [contents[row] for row in chosen.tolist()]
+    groups = several(alike(sorter.rows(rows)), names)
+    groups = of_their_own(sorter, rows, explained(sorter, rows, groups, names))
+    groups = lasting(sorter, rows, groups, names, n_known=n_known, threshold=threshold)
+    return sorted((chosen[group] for group in groups), key=lambda rows: (-len(rows), int(rows[0])))
+
+
+def explained(
+    sorter: Sorter, rows: Tensor, groups: list[IntArray], contents: Sequence[str]
+) -> list[IntArray]:
+    """Of each group the rows that its own class explains best, while they are enough.
+
+    Each image is asked alone: its neighbors are of the run, and speak for classes of the run.
+    """
+    while groups:
+        best = as_ids(with_groups(sorter, rows, groups).own_evidence(rows).argmax(dim=1))
+        kept = several(staying(best - len(sorter.counts), groups), contents)
+        if sum(map(len, kept)) == sum(map(len, groups)):
+            break
+        groups = kept
+    return groups
+
+
+def of_their_own(sorter: Sorter, rows: Tensor, groups: list[IntArray]) -> list[IntArray]:
+    """The groups that are likelier a class of their own than members of any that is there."""
     space, unlike = sorter.rows(rows), sorter.unlike(rows).double().numpy()
-    groups = [
-        chosen[group]
-        for group in alike(space)
-        if len({contents[row] for row in chosen[group].tolist()}) >= RULES.opening_images
-        and float(joint_evidence(space, group, sorter.counts, sorter.sums).max())
-        < unlike[group].sum()
+    most = [joint_evidence(space, group, sorter.counts, sorter.sums).max() for group in groups]
+    pairs = zip(groups, most, strict=True)
+    return [group for group, evidence in pairs if float(evidence) < unlike[group].sum()]
+
+
+def lasting(
+    sorter: Sorter,
+    rows: Tensor,
+    groups: list[IntArray],
+    contents: Sequence[str],
+    *,
+    n_known: int,
+    threshold: float | None,
+) -> list[IntArray]:
+    """The groups of which enough rows are sorted into the class that the group opens."""
+    while groups:
+        shares = with_groups(sorter, rows, groups).probabilities(rows)
+        best = choose_side(shares, n_known, threshold) - len(sorter.counts)
+        left = [several([rows], contents) for rows in staying(best, groups)]
+        kept = [group for group, enough in zip(groups, left, strict=True) if enough]
+        if len(kept) == len(groups):
+            break
+        groups = kept
+    return groups
+
+
+def with_groups(sorter: Sorter, rows: Tensor, groups: Sequence[IntArray]) -> Sorter:
+    """The sorter with a class for each group, behind those that are there."""
+    members = [rows[torch.from_numpy(group)] for group in groups]
+    return sorter.with_classes(members, at=len(sorter.counts), weight=RULES.unlabeled_weight)
+
+
+def staying(best: IntArray, groups: Sequence[IntArray]) -> list[IntArray]:
+    """Of each group the rows whose best class is its own. best: (n,) position of the group."""
+    return [group[best[group] == number] for number, group in enumerate(groups)]
+
+
+def several(groups: Sequence[IntArray], contents: Sequence[str]) -> list[IntArray]:
+    """The groups of enough different images to open a class."""
+    return [
+        group
+        for group in groups
+        if len({contents[row] for row in group.tolist()}) >= RULES.opening_images
     ]
-    return sorted(groups, key=lambda group: (-len(group), int(group[0])))
 
 
 def alike(space: ClassSpace) -> list[IntArray]:

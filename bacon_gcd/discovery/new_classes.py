@@ -32,7 +32,7 @@ def with_opened(
 ) -> tuple[Classes, IntArray]:
     """With a novel class for each group of unlabeled images that opens one.
 
-    Returns the classes, and (n,) the class that each image opened, -1 = none.
+    Returns the classes, and (n,) the class that each image helped to open, -1 = none.
 
     Args:
         features: (n, D) unit rows of the new images, with the classes their labels name.
@@ -41,7 +41,12 @@ def with_opened(
     rows = np.flatnonzero([not name for name in names])
     free = features[torch.from_numpy(rows)]
     groups = opened_classes(
-        classes.sorter, free, [contents[row] for row in rows.tolist()], seed=seed
+        classes.sorter,
+        free,
+        [contents[row] for row in rows.tolist()],
+        n_known=len(classes.known),
+        threshold=classes.threshold,
+        seed=seed,
     )
     home = np.full(len(names), -1, dtype=np.int64)
     for number, group in enumerate(groups, len(classes.found)):

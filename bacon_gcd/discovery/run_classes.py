@@ -69,17 +69,17 @@ class Classes:
     def sort(self, features: Tensor, labels: IntArray, opened: IntArray) -> Arrived:
         """Each of (n, D) unit rows into the class of its label, or else by the evidence.
 
-        opened: (n,) the class that an image opened and stays in, -1 = none.
+        opened: (n,) the class that an image helped to open, -1 = none; it is no outlier there.
         """
         probabilities = self.sorter.probabilities(features)
         chosen = choose_side(probabilities, len(self.known), self.threshold)
-        class_ids = np.where(labels >= 0, labels, np.where(opened >= 0, opened, chosen))
+        class_ids = np.where(labels >= 0, labels, chosen)
         sure = probabilities[np.arange(len(labels)), class_ids].astype(np.float64)
         return Arrived(
             class_ids,
             np.where(labels >= 0, 1.0, sure),
             np.where(labels >= 0, 1.0, probability_known(probabilities, len(self.known))),
-            (self.sorter.outlier_score(features) >= OUTLIER) & (labels < 0) & (opened < 0),
+            (self.sorter.outlier_score(features) >= OUTLIER) & (labels < 0) & (class_ids != opened),
         )
 
     def with_known(self, names: Sequence[str], members: Sequence[Tensor]) -> Classes:

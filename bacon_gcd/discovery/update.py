@@ -175,7 +175,7 @@ def grown(
 
     Args:
         own, new: (N, D), (n, D) features.
-        opened: (n,) the class that a new image opened, -1 = none.
+        opened: (n,) the class that a new image helped to open, -1 = none.
     """
     features = torch.cat([own, new])
     neighbors = nearest(features)

@@ -6,6 +6,7 @@ from bacon_gcd.classes import opening
 from bacon_gcd.classes.opening import alike, joint_evidence, opened_classes
 from bacon_gcd.classes.sorter import Sorter
 from bacon_gcd.classes.space import ClassSpace, Projection
+from bacon_gcd.cluster import unit
 from tests.classes.test_sorter import planted_sorter, unit_rows
 from tests.reference.evidence import evidence, log_density
 
@@ -42,15 +43,43 @@ def test_images_of_an_unseen_class_open_it_and_those_of_a_found_one_do_not():
     assert [group.tolist() for group in groups] == [[0, 1, 2, 3]]
 
 
-def test_images_that_are_unlike_the_run_open_a_class_that_the_evidence_alone_would_not(monkeypatch):
-    sorter, centers, rng = planted_sorter()
-    new = unit_rows(centers[0], 4, rng)
-    assert opened_classes(sorter, new, list("abcd"), seed=0) == []
-    most = float(joint_evidence(sorter.rows(new), np.arange(4), sorter.counts, sorter.sums).max())
-    for share, n_opened in ((0.9, 0), (1.1, 1)):
-        unlike = torch.full((4,), share * most / 4)
-        monkeypatch.setattr(Sorter, "unlike", lambda self, rows, unlike=unlike: unlike)
-        assert len(opened_classes(sorter, new, list("abcd"), seed=0)) == n_opened
+@pytest.mark.parametrize("away", [0.5, 0.7])
+def test_images_that_a_class_of_the_run_explains_do_not_belong_to_the_class_that_opens(away):
+    sorter, new = like_one_of_the_run(away)
+    space = sorter.rows(new)
+    assert [len(group) for group in alike(space)] == [12]
+    groups = opened_classes(sorter, new, [str(i) for i in range(12)], seed=0)
+    assert [group.tolist() for group in groups] == [list(range(8))]
+
+
+def like_one_of_the_run(away):
+    """8 images of an unseen class that is like one of the run, and 4 of that one behind them."""
+    sorter, centers, rng = planted_sorter(sure=0.9)
+    near = unit((centers[0] + away * centers[5])[None])[0]
+    rows = torch.cat([unit_rows(near, 8, rng, 0.08), unit_rows(centers[0], 4, rng, 0.08)])
+    return sorter, rows
+
+
+def test_a_group_opens_nothing_where_fewer_than_three_images_are_left_of_it():
+    sorter, new = like_one_of_the_run(0.7)
+    for n_left, n_opened in ((2, 0), (3, 1)):
+        some = new[8 - n_left :]
+        groups = opened_classes(sorter, some, [str(i) for i in range(len(some))], seed=0)
+        assert [group.tolist() for group in groups] == [list(range(n_left))] * n_opened
+
+
+def test_a_class_that_no_image_would_be_sorted_into_is_not_opened():
+    sorter, new = like_one_of_the_run(0.7)
+    names = [str(i) for i in range(12)]
+    assert opened_classes(sorter, new, names, n_known=3, threshold=0.0, seed=0) == []
+    assert len(opened_classes(sorter, new, names, n_known=3, threshold=1.0, seed=0)) == 1
+
+
+@pytest.mark.parametrize(("unlike", "opens"), [(0.0, False), (1.6, False), (1.7, True)])
+def test_that_images_are_unlike_the_run_adds_to_the_evidence(monkeypatch, unlike, opens):
+    monkeypatch.setattr(opening, "joint_evidence", lambda *_: torch.tensor([-9.0, 5.0]))
+    monkeypatch.setattr(Sorter, "unlike", lambda self, rows: torch.full((len(rows),), unlike))
+    assert opened_by([0, 0, 0]) == ([[0, 1, 2]] if opens else [])
 
 
 def test_two_images_or_copies_of_one_open_nothing():
