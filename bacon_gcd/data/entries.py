@@ -327,13 +327,26 @@ def _box(values: list[float | None]) -> Box | None:
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 
 
+def csv_columns(path: Path) -> list[str]:
+    """The names in the first line; none where it cannot be read."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = file.readline()
+        return [name.strip() for name in next(csv.reader([header], delimiter=_separator(header)))]
+    except (OSError, UnicodeDecodeError, csv.Error, StopIteration):
+        return []
+
+
+def _separator(header: str) -> str:
+    return max(",;\t", key=header.count)  # spreadsheets write what their country uses
+
+
 def _csv_rows(path: Path) -> Rows:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header = file.readline()
             file.seek(0)
-            separator = max(",;\t", key=header.count)  # spreadsheets write what their country uses
-            reader = csv.DictReader(file, delimiter=separator, strict=True)
+            reader = csv.DictReader(file, delimiter=_separator(header), strict=True)
             reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
             _need_columns(path, reader.fieldnames)
             for row in reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,18 @@ import torch
 
 from bacon_gcd.backbone.bank import ReadyTokens, TokenSource, build_bank, n_unfinished
 from bacon_gcd.backbone.base import Backbone
-from bacon_gcd.backbone.catalogue import CATALOGUE, OFFLINE, best_cached, cached, find
+from bacon_gcd.backbone.catalogue import (
+    CATALOGUE,
+    OFFLINE,
+    best_cached,
+    cached,
+    find,
+    how_to_get,
+    library_of,
+    parts_of,
+)
+from bacon_gcd.backbone.hf import folder_of
+from bacon_gcd.backbone.timm_models import weights_file
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone, trunk_dtype, untrained
 from bacon_gcd.classes.beside import Second
@@ -65,21 +76,33 @@ class Inputs:
 
 
 def read_inputs(
-    asked: DiscoverSettings, *, workers: int, tell: Tell, device: Device = None
+    asked: DiscoverSettings,
+    *,
+    workers: int,
+    tell: Tell,
+    device: Device = None,
+    check: Callable[[ImageTable], None] | None = None,
 ) -> tuple[DiscoverSettings, Inputs]:
     """Read the images, choose backbone and effort, say how long it takes, make the tokens.
 
     Returns the settings with what `auto` and the effort mean here, too.
+
+    check: refuses images or labels that do not go with what is asked for.
     """
-    with agreed():  # one process may not see the images
+    with agreed():  # one process may not see the images, or have other weights
+        name = "vectors" if asked.features else pick_backbone(asked.backbone)
+        refuse_names(asked.names, name)
+        if not asked.features:
+            refuse_missing(name)
         tables = tables_of(asked)
         table = joined(tables)
+        if check is not None:
+            check(table)
     refuse_differences("images", table.fingerprint, "all must see the same files")
-    for line in (table.summary(), *table.remarks):
+    for line in told_of(table):
         tell(line)
     effort = effort_for(asked.effort, len(table))
     settings = dataclasses.replace(asked, views=effort.views, epochs=effort.epochs)
-    refuse_names(asked.names, "vectors" if asked.features else pick_backbone(asked.backbone))
     if asked.features is not None:
         inputs = from_features(table, vectors_of(asked, tables), device=device)
         effort = dataclasses.replace(effort, views=0)  # there is nothing to crop
@@ -87,7 +110,6 @@ def read_inputs(
         tell(expected.line())
         inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
         return dataclasses.replace(settings, backbone="vectors", views=0), inputs
-    name = pick_backbone(asked.backbone)
     size = asked.image_size or (fitting_size(name, table) if effort.fitted else None)
     tuned = find(name).quick_part if effort.epochs else untrained(name)
     backbone = open_backbone(name, tuned, size, uncropped=seen_whole(table), device=device)
@@ -116,6 +138,18 @@ def read_inputs(
     inputs = dataclasses.replace(inputs, sorting_seconds=expected.sorting)
     seen_at = backbone.image_size
     return dataclasses.replace(settings, backbone=backbone.name, image_size=seen_at), inputs
+
+
+def told_of(table: ImageTable) -> list[str]:
+    """What a person is told about the images before anything is done with them."""
+    bad = table.unreadable
+    if not bad:
+        return [table.summary(), *table.remarks]
+    first = f"{bad[0].id} ({bad[0].reason})"
+    line = f"1 image cannot be read: {first}; quarantine.csv of the run lists it"
+    if len(bad) > 1:
+        line = f"{len(bad)} images cannot be read, first: {first}; quarantine.csv lists them all"
+    return [table.summary(), line, *table.remarks]
 
 
 def inputs_with_edges(
@@ -220,6 +254,18 @@ def known_classes(table: ImageTable) -> tuple[IntArray, tuple[str, ...]]:
 def pick_backbone(name: str) -> str:
     """The name itself, or the best one in the cache; nothing is downloaded."""
     return best_cached() if name == AUTO else find(name).name
+
+
+def refuse_missing(name: str) -> None:
+    """Refuse a backbone whose files are not here; what is in them is seen when it is opened."""
+    for part in parts_of(name):
+        library = library_of(part)
+        if library == "hf":
+            folder_of(part)
+        elif library == "timm":
+            weights_file(part)
+        elif cached(part) is None:
+            raise UserError(how_to_get(find(part)))
 
 
 def better_backbone(name: str) -> str | None:

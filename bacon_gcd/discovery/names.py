@@ -45,7 +45,8 @@ def read_words(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--names {path}: cannot be read as text: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "not in UTF-8"
+        raise UserError(f"--names {path}: cannot be read as text: {reason}") from None
     words = list(dict.fromkeys(word for line in lines if (word := line.strip())))
     if not 2 <= len(words) <= MOST_WORDS:
         raise UserError(f"--names {path}: {len(words)} names; give 2 to {MOST_WORDS}, one per line")

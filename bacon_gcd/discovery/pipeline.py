@@ -19,11 +19,13 @@ from bacon_gcd.backbone.packing import HALF_TOKENS, STORED
 from bacon_gcd.classes.map import project
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.config import UserError, choose
+from bacon_gcd.data.images import ImageTable
 from bacon_gcd.discovery.corrected import Corrected
 from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.edges import network_part
 from bacon_gcd.discovery.folder import FoundClass, unused_names
-from bacon_gcd.discovery.inputs import Inputs, read_inputs
+from bacon_gcd.discovery.inputs import Inputs, known_classes, read_inputs
+from bacon_gcd.discovery.layout import refuse_one_folder
 from bacon_gcd.discovery.learn import Learned, learn, short_plan
 from bacon_gcd.discovery.names import propose
 from bacon_gcd.discovery.result import Discovery, Found, with_sorter
@@ -97,10 +99,16 @@ def discover(
         stored=choose("stored tokens", stored, STORED),
     )
     allowed, where = parse_classes(asked.classes), find_device(device)
+
+    def check(table: ImageTable) -> None:
+        if labels is None:
+            refuse_one_folder(table, Path(source), Path(out), features)
+        refuse_impossible(allowed, asked.classes, *known_classes(table))
+
     with one_draft(Path(out)) as draft:
-        settings, inputs = read_inputs(asked, workers=workers, device=where, tell=tell or silent)
-        with agreed():
-            refuse_impossible(allowed, asked.classes, inputs.labels, n_known=len(inputs.known))
+        settings, inputs = read_inputs(
+            asked, workers=workers, device=where, tell=tell or silent, check=check
+        )
         learned = learn_from(settings, inputs, allowed, draft / "log.jsonl", device=where)
         if is_first():
             with alone(), torch.device("cpu"):  # map, names and report are made there
@@ -121,11 +129,13 @@ def one_draft(out: Path) -> Iterator[Path]:
         yield draft
 
 
-def refuse_impossible(allowed: Range | None, given: str, labels: IntArray, *, n_known: int) -> None:
+def refuse_impossible(
+    allowed: Range | None, given: str, labels: IntArray, known: tuple[str, ...]
+) -> None:
     """Refuse a number of classes that the labels and images cannot make."""
     if allowed is None:
         return
-    n_unlabeled = int((labels < 0).sum())
+    n_known, n_unlabeled = len(known), int((labels < 0).sum())
     if allowed[1] < n_known:
         raise UserError(f"--classes {given}: the labels name {n_known} classes already")
     if allowed[0] > n_known + n_unlabeled:

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,17 +51,30 @@ def draft_folder(target: Path) -> Iterator[Path]:
     Folders left beside it by killed processes are removed first.
     """
     refuse_nameless(target)
+    with _folder_for(target):
+        remove_drafts(target)
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}{PART}")
+        lock = _lock_file(draft)
+        with locked(lock):
+            try:
+                draft.mkdir()
+                yield draft
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def _folder_for(target: Path) -> Iterator[None]:
+    """The folders above `target`; those that had to be made go again if nothing came into them."""
+    made = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
-    remove_drafts(target)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}{PART}")
-    lock = _lock_file(draft)
-    with locked(lock):
-        try:
-            draft.mkdir()
-            yield draft
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-            lock.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it holds something
+            for folder in made:
+                folder.rmdir()
 
 
 def refuse_nameless(path: Path) -> None:

@@ -55,6 +55,18 @@ def test_planted_images_get_the_word_they_were_made_of():
     assert found[0][0][1] > 0.9
 
 
+@pytest.mark.parametrize(
+    ("written", "said"), [(b"\xff\xfe\xff", "not in UTF-8"), (None, "No such file or directory")]
+)
+def test_a_file_of_names_that_cannot_be_read_is_named_once(tmp_path, written, said):
+    path = tmp_path / "words.txt"
+    if written is not None:
+        path.write_bytes(written)
+    with pytest.raises(UserError) as caught:
+        read_words(path)
+    assert str(caught.value) == f"--names {path}: cannot be read as text: {said}"
+
+
 def test_words_and_images_are_compared_as_the_model_itself_does(clip):
     model = load_text_model(f"hf:{clip}")
     pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))

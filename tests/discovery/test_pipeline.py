@@ -11,7 +11,7 @@ from PIL import Image
 
 import bacon_gcd
 from bacon_gcd.config import UserError
-from bacon_gcd.discovery import summary
+from bacon_gcd.discovery import inputs, summary
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.settings import parse_classes
 from tests.planted_photos import bacon, picture, plant, vectors_of
@@ -146,10 +146,48 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(small, n, classes, said
     assert not list(small.glob(".*.part"))
 
 
-def test_fewer_classes_than_the_labels_name_are_refused(small):
+def test_fewer_classes_than_the_labels_name_are_refused_before_anything_is_told(small):
     photos = plant(small / "photos")
     with pytest.raises(UserError, match="name 2 classes already"):
-        bacon_gcd.discover(photos, small / "run", effort="quick", classes=1)
+        bacon_gcd.discover(photos, small / "a/b/run", classes=1, tell=pytest.fail)
+    assert not (small / "a").exists()
+
+
+UNUSABLE = {
+    "no file of names": ({"names": "w.txt"}, r"--names .*/w\.txt: cannot be read .*: No such file"),
+    "no backbone of this name": ({"backbone": "x"}, "backbone 'x' is not known"),
+    "weights that are not here": ({"backbone": "resnet50.tv_in1k"}, "bacon weights get resnet50"),
+    "no such folder of a model": ({"backbone": "hf:./x"}, "hf:./x: no such folder"),
+    "weights of timm that are not here": ({"backbone": "timm:x"}, "bacon weights get timm:x"),
+    "one of two": ({"backbone": "resnet18.pypi_in1k+resnet50.tv_in1k"}, "get resnet50.tv_in1k"),
+}
+
+
+@pytest.mark.parametrize(("options", "said"), UNUSABLE.values(), ids=UNUSABLE)
+def test_an_option_that_cannot_be_used_is_told_before_images_are_read(
+    small, monkeypatch, options, said
+):
+    monkeypatch.chdir(small)
+    monkeypatch.setattr(inputs, "read_images", pytest.fail)
+    with pytest.raises(UserError, match=said):
+        bacon_gcd.discover(small, small / "a/b/run", **options)
+    assert not (small / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("n_bad", "said"),
+    [
+        (1, "1 image cannot be read: 0.png (zero bytes); quarantine.csv of the run lists it"),
+        (2, "2 images cannot be read, first: 0.png (zero bytes); quarantine.csv lists them all"),
+    ],
+)
+def test_images_that_cannot_be_read_are_told_with_the_file_that_lists_them(small, n_bad, said):
+    photos, told = plant(small / "photos", n=3, labeled=1), []
+    for i in range(n_bad):
+        (photos / f"{i}.png").touch()
+    bacon_gcd.discover(photos, small / "run", effort="quick", tell=told.append)
+    assert said in told
+    assert (small / "run/quarantine.csv").read_text().count("zero bytes") == n_bad
 
 
 def test_a_folder_that_holds_something_is_not_overwritten(small):

@@ -103,6 +103,28 @@ def test_two_drafts_of_one_name_do_not_meet(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def make_run_that_fails(out, beside=None):
+    with replacing_folder(out):
+        if beside is not None:
+            beside.touch()
+        raise UserError("a mistake")
+
+
+def test_folders_that_were_made_for_a_draft_go_with_it_unless_something_is_in_them(tmp_path):
+    (tmp_path / "a").mkdir()
+    out = tmp_path / "a/b/c/photos"
+    with pytest.raises(UserError, match="a mistake"):
+        make_run_that_fails(out)
+    assert os.listdir(tmp_path) == ["a"]
+    assert os.listdir(tmp_path / "a") == []
+    with pytest.raises(UserError, match="a mistake"):
+        make_run_that_fails(out, beside=tmp_path / "a/b/mine")
+    assert os.listdir(tmp_path / "a/b") == ["mine"]
+    with replacing_folder(out):
+        pass
+    assert out.is_dir()
+
+
 def test_part_files_of_killed_processes_go_with_the_next_write(tmp_path):
     path = tmp_path / "result.json"
     other = start(f"part_file(Path({str(path)!r}))", "draft[1].write(b'half'); draft[1].flush()")
