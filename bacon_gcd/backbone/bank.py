@@ -23,6 +23,7 @@ from bacon_gcd.backbone.draws import check_view, pick_views
 from bacon_gcd.backbone.filling import StoredView, fill
 from bacon_gcd.backbone.journal import FORMAT, HALF, Journal, open_journal
 from bacon_gcd.backbone.packing import HALF_TOKENS, stored_shape, unpack
+from bacon_gcd.backbone.pieces import pieces_in
 from bacon_gcd.backbone.rendering import IntArray, check_size
 from bacon_gcd.backbone.sources import FreshTokens, ReadyTokens, TokenSource
 from bacon_gcd.config import UserError, choose
@@ -35,7 +36,7 @@ from bacon_gcd.system.processes import agreed, any_says, is_first, n_processes, 
 __all__ = ["Bank", "FreshTokens", "ReadyTokens", "TokenSource", "build_bank"]
 
 LOCK = ".lock"
-CHUNK = 256  # images that a kill can cost
+CHUNK = 256  # images that are written at once; where they take long, pieces are put aside
 SPARE_BYTES = 64 * 2**20  # what a bank leaves free on the disk
 
 
@@ -150,10 +151,11 @@ def build_bank(
     stored: how tokens are kept, half or int8; see `packing`.
     folder: the folder of banks, by default in the cache; the bank is folder/key.
     workers: threads that open images and make views while the trunk is busy with others.
-    chunk: images per chunk, what a kill can cost; a bank that exists keeps its own.
+    chunk: images per chunk; a bank that exists keeps its own. A kill can cost a chunk that takes
+        seconds, and of a longer one its last seconds; see `pieces`.
     device: of the tokens that are handed out; the backbone's own unless given.
-    An image that changed or can no longer be read stops the work with one line; finished chunks
-    are kept.
+    An image that changed or can no longer be read stops the work with one line; what is finished
+    is kept.
     """
     rows = np.asarray(rows, dtype=np.int64)
     if len(rows) == 0:
@@ -190,12 +192,13 @@ def n_unfinished(
     seed: int,
     folder: Path | None = None,
 ) -> int:
-    """Images of a table that are not in its bank yet, in one of the views that it is to have."""
+    """Images of a table that are neither in its bank nor put aside, in a view it is to have."""
     rows = np.arange(len(table))
     journal = open_journal(_empty_journal(table, rows, backbone, stored=stored, folder=folder))
     names = [view.name for view in _views(backbone, n_views, None, 0, None, seed)]
     unfinished = (n for n in range(journal.n_chunks) if not journal.done_all(names, n))
-    return sum(len(journal.span(number)) for number in unfinished)
+    missing = sum(len(journal.span(number)) for number in unfinished)
+    return max(0, missing - sum(int(name.rpartition("-")[2]) for name in pieces_in(journal.folder)))
 
 
 def _empty_journal(

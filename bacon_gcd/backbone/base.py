@@ -48,6 +48,11 @@ class Backbone(nn.Module, ABC):
     one_by_one: ClassVar[bool] = False
     """Whether the last bits of features depend on the images beside an image, so that a CPU, where
     the whole network is frozen, computes one after the other."""
+    at_a_time: int | None = None
+    """How many images go through the trunk together where fewer give the same bits in the same
+    time, so that progress shows each; None: as many as there are."""
+    work: ClassVar[str] = "embedding"
+    """What a person is told is being done while images go through the trunk."""
     weights: str
     """Identifies the weights alone: what a trained model checks before it is used."""
     hash: str

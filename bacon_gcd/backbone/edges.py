@@ -63,6 +63,7 @@ class Edges(Backbone):
 
     name = "edges"
     weights = "none"
+    work = "edges of the images"
 
     def __init__(self, image_size: int, *, device: Device = None) -> None:
         super().__init__()

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.journal import HalfArray, Journal
 from bacon_gcd.backbone.packing import HALF_TOKENS, pack
+from bacon_gcd.backbone.pieces import Aside, pieces_in, remove_pieces
 from bacon_gcd.backbone.rendering import PIECE, IntArray, ahead, render_images, trunk_tokens
 from bacon_gcd.backbone.reuse import Copies, other_banks, row_hashes, write_rows
 from bacon_gcd.config import UserError
@@ -22,6 +25,8 @@ from bacon_gcd.data.views import PixelArray, ViewSettings
 from bacon_gcd.system.files import digest
 from bacon_gcd.system.processes import gather_facts, is_first, n_processes, process_number
 from bacon_gcd.system.progress import Advance, progress
+
+FEW = 8  # images of a piece where the trunk sees them one after the other in any case
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,16 @@ class Piece:
     positions: IntArray
     views: Sequence[StoredView]
 
+    @cached_property
+    def name(self) -> str:
+        """Under which it is put aside; it ends with the number of its images."""
+        views = [view.name for view in self.views]
+        return f"{digest(self.positions.tolist(), views)}-{len(self.positions)}"
+
+    def shape(self, token_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of its tokens: views, images and the tokens of one."""
+        return (len(self.views), len(self.positions), *token_shape)
+
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
@@ -54,11 +69,6 @@ class Chunk:
     number: int
     views: Sequence[StoredView]
     pieces: Sequence[Piece]
-
-    @property
-    def n_images(self) -> int:
-        """Images that are computed."""
-        return sum(len(piece.positions) for piece in self.pieces)
 
 
 def fill(
@@ -82,37 +92,48 @@ def fill(
         write_rows(journal.folder, hashes)
     banks = other_banks(journal)
     copies = {view.name: Copies(view.name, hashes, banks) for view in views}
-    chunks = plan(journal, views, copies)
+    chunks = plan(journal, views, copies, size=FEW if backbone.at_a_time else PIECE)
     own = chunks[process_number() :: n_processes()]
+    pieces = [piece for chunk in own for piece in chunk.pieces]
+    aside = Aside(journal.folder, {p.name: p.shape(journal.token_shape) for p in pieces})
 
     def render(piece: Piece) -> PixelArray:
         wanted = [(view.settings, view.number) for view in piece.views]
         part = rows[piece.positions]
         return render_images(table, part, [wanted] * len(part), seed=views[0].seed)
 
-    pieces = [piece for chunk in own for piece in chunk.pieces]
+    missing = [piece for piece in pieces if piece.name not in aside.found]
+    n_images = sum(gather_facts(sum(len(piece.positions) for piece in missing)))
+    n_computed = 0
     with (
-        closing(ahead(render, pieces, workers=workers)) as rendered,
-        progress("embedding", sum(chunk.n_images for chunk in chunks)) as advance,
+        closing(ahead(render, missing, workers=workers)) as rendered,
+        progress(backbone.work, n_images) as advance,
     ):
         for turn in range(-(-len(chunks) // n_processes())):
             done = [
-                _compute(chunk, journal, copies, rendered, backbone, stored, advance)
+                _compute(chunk, journal, copies, aside, rendered, backbone, stored, advance)
                 for chunk in own[turn : turn + 1]
             ]
-            for each in chain(*gather_facts(done)):
+            by_process = gather_facts(done)
+            for each in chain(*by_process):
                 journal.finish(each["number"], each["checksums"])
-            taken = chunks[turn * n_processes() : (turn + 1) * n_processes()]
-            advance(sum(chunk.n_images for chunk in taken if chunk not in own))
+                n_computed += each["views"]
+            by_process.pop(process_number())
+            advance(sum(each["images"] for each in chain(*by_process)))
             if is_first():
                 journal.save()
-    return sum(len(piece.positions) * len(piece.views) for c in chunks for piece in c.pieces)
+                taken = chunks[turn * n_processes() : (turn + 1) * n_processes()]
+                remove_pieces(journal.folder, (p.name for chunk in taken for p in chunk.pieces))
+    if is_first():
+        remove_pieces(journal.folder, pieces_in(journal.folder))  # of other plans for a chunk
+    return n_computed
 
 
 def _compute(
     chunk: Chunk,
     journal: Journal,
     copies: Mapping[str, Copies],
+    aside: Aside,
     rendered: Iterator[PixelArray],
     backbone: Backbone,
     stored: str,
@@ -121,39 +142,68 @@ def _compute(
     """Copy or compute a chunk and write it; what the journal is to say of it."""
     span = journal.span(chunk.number)
     tokens = {v.name: copies[v.name].read(span, journal.token_shape) for v in chunk.views}
+    missing = [piece for piece in chunk.pieces if piece.name not in aside.found]
     for piece in chunk.pieces:
-        for view, images in zip(piece.views, next(rendered), strict=True):
-            made = as_stored(trunk_tokens(backbone, images), backbone, stored)
-            tokens[view.name][piece.positions - span.start] = made
-        n_views = len(piece.views)
-        advance(len(piece.positions), note=f"{n_views} views each" if n_views > 1 else "")
-    return {"number": chunk.number, "checksums": journal.store(chunk.number, tokens)}
+        if piece in missing:
+            tokens_of = _by_view(backbone, next(rendered), advance)
+            made = np.stack([as_stored(each, backbone, stored) for each in tokens_of])
+            aside.put(piece.name, made)
+        else:
+            made = aside.found.pop(piece.name)
+        for view, values in zip(piece.views, made, strict=True):
+            tokens[view.name][piece.positions - span.start] = values
+    checksums = journal.store(chunk.number, tokens)
+    aside.all_is_stored()
+    return {
+        "number": chunk.number,
+        "checksums": checksums,
+        "images": sum(len(piece.positions) for piece in missing),
+        "views": sum(len(piece.positions) * len(piece.views) for piece in missing),
+    }
+
+
+def _by_view(backbone: Backbone, pixels: PixelArray, advance: Advance) -> Iterator[Tensor]:
+    """(n, *token_shape) tokens of each view of (V, n, S, S, 3) pixels; progress counts images."""
+    n_views, n_images = pixels.shape[:2]
+    note = f"{n_views} views each" if n_views > 1 else ""
+    size = backbone.at_a_time or n_images
+    for view in pixels:
+        tokens = []
+        for start in range(0, n_images, size):
+            part = view[start : start + size]
+            tokens.append(trunk_tokens(backbone, part))
+            advance(len(part) / n_views, note=note)
+        yield torch.cat(tokens)
 
 
 def plan(
-    journal: Journal, views: Sequence[StoredView], copies: Mapping[str, Copies]
+    journal: Journal, views: Sequence[StoredView], copies: Mapping[str, Copies], *, size: int
 ) -> list[Chunk]:
-    """The unfinished chunks in order. Pieces never cross chunks: the trunk sees the same batches
-    whether or not the work was interrupted, so the bytes are the same too.
+    """The unfinished chunks in order, in pieces of at most this size. Pieces never cross chunks:
+    the trunk sees the same batches whether or not the work was interrupted, so the bytes are the
+    same too.
     """
     chunks = []
     for number in range(journal.n_chunks):
         missing = [view for view in views if not journal.done(view.name, number)]
         if missing:
-            chunks.append(Chunk(number, missing, _pieces(journal.span(number), missing, copies)))
+            pieces = _pieces(journal.span(number), missing, copies, size)
+            chunks.append(Chunk(number, missing, pieces))
     return chunks
 
 
-def _pieces(span: range, views: Sequence[StoredView], copies: Mapping[str, Copies]) -> list[Piece]:
+def _pieces(
+    span: range, views: Sequence[StoredView], copies: Mapping[str, Copies], size: int
+) -> list[Piece]:
     """What must be computed; views that lack the same images are made together."""
     together: dict[tuple[int, ...], list[StoredView]] = {}
     lacking = {view.name: copies[view.name].lacking(span) for view in views}
     for view in views:
         together.setdefault(tuple(lacking[view.name].tolist()), []).append(view)
     return [
-        Piece(lacking[group[0].name][start : start + PIECE], group)
+        Piece(lacking[group[0].name][start : start + size], group)
         for group in together.values()
-        for start in range(0, len(lacking[group[0].name]), PIECE)
+        for start in range(0, len(lacking[group[0].name]), size)
     ]
 
 

@@ -128,6 +128,8 @@ def frozen_whole(backbone: Backbone, *, mirrored: bool = False) -> PooledBackbon
         weights=backbone.weights,
         device=backbone.device,
     )
+    if backbone.one_by_one and backbone.device.type == "cpu":
+        whole.at_a_time = 1  # they are computed alone in any case
     kind = "frozen-mirrored-1" if mirrored else "frozen-whole-1"
     whole.hash = digest(kind, backbone.hash)  # precision and size are part of that
     return whole

@@ -19,7 +19,7 @@ LINE_SECONDS = 15.0  # how often a log file gets a line
 class Advance(Protocol):
     """Call it with the number of units done since the last call, and what to show beside them."""
 
-    def __call__(self, done: int = 1, note: str = "") -> None:
+    def __call__(self, done: float = 1, note: str = "") -> None:
         """Count `done` more units."""
 
 
@@ -38,8 +38,11 @@ def followed_by(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def progress(what: str, total: int, *, unit: str = "images") -> Iterator[Advance]:
-    """Show `what`, units per second and the time left while the block runs."""
-    if not speaks():
+    """Show `what`, units per second and the time left while the block runs.
+
+    Nothing is shown where there is nothing to do.
+    """
+    if not speaks() or not total:
         yield no_progress
         return
     shown = _bar(what, total, unit) if sys.stderr.isatty() else _lines(what, total, unit)
@@ -53,7 +56,7 @@ def time_left(units: float, speed: float) -> str:
     return f"{seconds / 60:.0f} min left" if seconds > 100 else f"{seconds:.0f} s left"
 
 
-def no_progress(done: int = 1, note: str = "") -> None:
+def no_progress(done: float = 1, note: str = "") -> None:
     """Show nothing: of several processes, one shows progress."""
 
 
@@ -107,7 +110,7 @@ def _bar(what: str, total: int, unit: str) -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=total, rate="", left="", note="")
 
-        def advance(done: int = 1, note: str = "") -> None:
+        def advance(done: float = 1, note: str = "") -> None:
             finished = bars.tasks[task].completed + done
             speed = finished / max(time.monotonic() - start, 1e-6)
             left = time_left(total - finished, speed)
@@ -119,9 +122,9 @@ def _bar(what: str, total: int, unit: str) -> Iterator[Advance]:
 @contextmanager
 def _lines(what: str, total: int, unit: str) -> Iterator[Advance]:
     start = time.monotonic()
-    state = {"done": 0, "last": start}
+    state = {"done": 0.0, "last": start}
 
-    def advance(done: int = 1, note: str = "") -> None:
+    def advance(done: float = 1, note: str = "") -> None:
         state["done"] += done
         now = time.monotonic()
         if now - start < QUIET_SECONDS or now - state["last"] < LINE_SECONDS:

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import shutil
 import signal
@@ -18,7 +19,15 @@ from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
-from bacon_gcd.backbone.bank import LOCK, Bank, FreshTokens, ReadyTokens, build_bank
+from bacon_gcd.backbone import pieces
+from bacon_gcd.backbone.bank import (
+    LOCK,
+    Bank,
+    FreshTokens,
+    ReadyTokens,
+    build_bank,
+    n_unfinished,
+)
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.embed import embed
 from bacon_gcd.backbone.rendering import PIECE
@@ -179,6 +188,21 @@ build(Path(sys.argv[1]), n_images=40, n_views=2, backbone=TinyBackbone(pause=0.0
 """
 
 
+ONE_CHUNK = {"n_images": 5 * PIECE, "n_views": 1, "chunk": 8 * PIECE}
+CHILD_WITH_ONE_CHUNK = """
+import math, sys
+from pathlib import Path
+from bacon_gcd.backbone import pieces
+from tests.backbone.test_bank import ONE_CHUNK, TinyBackbone, build
+pieces.EVERY, pieces.SHARE = 0.0, math.inf
+build(Path(sys.argv[1]), **ONE_CHUNK, backbone=TinyBackbone(pause=0.1))
+"""
+
+
+def aside(folder):
+    return sorted(folder.glob("*/*.piece"))
+
+
 def finished_chunks(folder) -> int:
     journals = list(folder.glob("*/meta.json"))
     if not journals:
@@ -200,6 +224,61 @@ def test_after_kill_9_only_unfinished_chunks_are_computed(tmp_path):
     resumed = build(tmp_path / "killed", n_images=40, n_views=2, backbone=backbone)
     assert backbone.n_images == 120 - 4 * finished
     assert files_of(resumed) == files_of(build(tmp_path / "whole", n_images=40, n_views=2))
+
+
+def test_after_kill_9_in_a_chunk_only_unfinished_pieces_are_computed(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", CHILD_WITH_ONE_CHUNK, str(tmp_path / "killed")])
+    deadline = time.monotonic() + 60
+    while len(aside(tmp_path / "killed")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    n_aside = len(aside(tmp_path / "killed"))
+    assert 2 <= n_aside < 5
+    assert finished_chunks(tmp_path / "killed") == 0
+    backbone = TinyBackbone()
+    resumed = build(tmp_path / "killed", **ONE_CHUNK, backbone=backbone)
+    assert backbone.n_images == resumed.n_computed == 2 * PIECE * (5 - n_aside)
+    assert files_of(resumed) == files_of(build(tmp_path / "whole", **ONE_CHUNK))
+    assert not aside(tmp_path / "killed")
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch):
+    """A bank whose build ended in the third of five pieces, the first two put aside."""
+    monkeypatch.setattr(pieces, "EVERY", 0.0)
+    monkeypatch.setattr(pieces, "SHARE", math.inf)
+
+    class Stopping(TinyBackbone):
+        def trunk(self, images):
+            if self.n_images == 4 * PIECE:  # two pieces in two views
+                raise KeyboardInterrupt
+            return super().trunk(images)
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, **ONE_CHUNK, backbone=Stopping())
+    return tmp_path
+
+
+@pytest.mark.parametrize("what", ["cut off", "changed", "empty", "longer"])
+def test_a_damaged_piece_is_computed_again(stopped, what):
+    first = aside(stopped)[0]
+    data = first.read_bytes()
+    changed = bytes([data[0] ^ 1]) + data[1:]
+    first.write_bytes(
+        {"cut off": data[:-2], "changed": changed, "empty": b"", "longer": data + b".."}[what]
+    )
+    backbone = TinyBackbone()
+    resumed = build(stopped, **ONE_CHUNK, backbone=backbone)
+    assert backbone.n_images == 2 * PIECE * 4
+    assert files_of(resumed) == files_of(build(stopped / "whole", **ONE_CHUNK))
+
+
+def test_images_that_are_put_aside_are_not_waited_for(stopped):
+    # How long a command takes is told from this number.
+    table, backbone = tiny_table(160), TinyBackbone()
+    left = n_unfinished(table, backbone, n_views=1, seed=0, folder=stopped)
+    assert left == 160 - 2 * PIECE
 
 
 @pytest.mark.parametrize("kill_at", range(0, 24, 3))

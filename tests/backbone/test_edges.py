@@ -1,10 +1,23 @@
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from bacon_gcd.backbone.edges import N_VALUES, SIDE, Edges, edge_histograms, gradients, with_edges
+from bacon_gcd.backbone import filling
+from bacon_gcd.backbone.bank import build_bank
+from bacon_gcd.backbone.edges import (
+    N_VALUES,
+    SIDE,
+    Edges,
+    edge_histograms,
+    edges_of,
+    gradients,
+    with_edges,
+)
 from bacon_gcd.backbone.weights import load_backbone
+from bacon_gcd.data.images import from_arrays
 from tests.reference import edges as reference
 from tests.small_backbone import use_small_backbone
 
@@ -88,3 +101,18 @@ def test_a_backbone_is_opened_with_its_edges(small):
     assert opened.uncropped
     assert opened.hash == with_edges(small, 1.5).hash
     assert torch.equal(opened.trunk(images()), with_edges(small, 1.5).trunk(images()))
+
+
+def test_what_is_shown_while_edges_are_looked_for_names_them(small, tmp_path, monkeypatch):
+    shown = []
+
+    @contextmanager
+    def progress(what, total):
+        shown.append(what)
+        yield lambda done, note="": None
+
+    monkeypatch.setattr(filling, "progress", progress)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
+    for each in (small, edges_of(small)):
+        build_bank(from_arrays(pixels), np.arange(3), each, n_views=0, folder=tmp_path / "banks")
+    assert shown == ["embedding", "edges of the images"]

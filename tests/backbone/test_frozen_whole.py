@@ -1,10 +1,13 @@
 """A network frozen as a whole: its features are the tokens."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
+from bacon_gcd.backbone import filling
 from bacon_gcd.backbone.bank import FreshTokens, build_bank
 from bacon_gcd.backbone.catalogue import LITE, OFFLINE
 from bacon_gcd.backbone.weights import MIRRORED, VECTORS, load_backbone, untrained
@@ -23,8 +26,36 @@ def name(monkeypatch, tmp_path):
     return use_small_backbone(monkeypatch)
 
 
+def small_table(n):
+    return from_arrays(np.random.default_rng(0).integers(0, 256, (n, 64, 64, 3), dtype=np.uint8))
+
+
 def images(n):
     return torch.randn(n, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+def test_progress_counts_images_that_are_computed_alone_and_the_bytes_are_those_of_all(
+    name, tmp_path, monkeypatch
+):
+    counted = []
+
+    @contextmanager
+    def progress(what, total):
+        assert (what, total) == ("embedding", 20)
+        yield lambda done, note="": counted.append(done)
+
+    monkeypatch.setattr(filling, "progress", progress)
+    found = []
+    for size in (1, None):
+        counted.clear()
+        backbone = load_backbone(name, tuned="vectors")
+        assert backbone.at_a_time == 1
+        backbone.at_a_time = size
+        options = {"n_views": 0, "folder": tmp_path / str(size)}
+        bank = build_bank(small_table(20), np.arange(20), backbone, **options)
+        found.append(bank.test(np.arange(20)))
+        assert [n for n in counted if n] == ([1] * 20 if size else [20])
+    assert torch.equal(*found)
 
 
 def test_tokens_are_the_features_at_their_own_length(name):

@@ -45,3 +45,13 @@ def test_long_work_says_what_it_is_and_short_work_nothing(monkeypatch, capsys):
     with working("counting"):
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_where_there_is_nothing_to_do_no_bar_is_shown(monkeypatch, capsys):
+    monkeypatch.setattr(shown.sys.stderr, "isatty", lambda: True)
+    with progress("training", 0) as advance:
+        advance(0)
+    assert capsys.readouterr().err == ""
+    with progress("training", 1) as advance:
+        advance()
+    assert "training" in capsys.readouterr().err
