@@ -6,7 +6,7 @@ import json as json_module
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ from bacon_gcd import __version__
 from bacon_gcd.config import MAX_SEED, UserError
 from bacon_gcd.system.files import one_line_errors
 from bacon_gcd.system.launch import AgreedError, launched_number, n_launched, speaks
+from bacon_gcd.system.progress import working
 from bacon_gcd.system.text import visible
 
 if TYPE_CHECKING:
@@ -174,6 +175,13 @@ def device_of_one(what: str, name: str) -> torch.device:
     if n_launched() > 1:
         raise AgreedError(f"{what} is done by one process; start it without torchrun")
     return find_device(name)
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Say on a terminal that modules are being imported: PyTorch alone takes a second or more."""
+    with working("loading the program") if sys.stderr.isatty() else nullcontext():
+        yield
 
 
 def tell_device(device: torch.device) -> None:

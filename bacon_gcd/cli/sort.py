@@ -19,6 +19,7 @@ from bacon_gcd.cli.app import (
     app,
     chosen_device,
     device_of_one,
+    loading,
     show,
     tell,
 )
@@ -143,9 +144,10 @@ def _discovery(
     refit: Path | None,
 ) -> Discovery:
     """Sort, cut again or learn, with the options that were given."""
-    from bacon_gcd.discovery import pipeline
-    from bacon_gcd.discovery import recut as cutting
-    from bacon_gcd.discovery import refit as learning
+    with loading():
+        from bacon_gcd.discovery import pipeline
+        from bacon_gcd.discovery import recut as cutting
+        from bacon_gcd.discovery import refit as learning
 
     if recut is not None:
         _refuse_others(f"--recut {recut}", given, ("classes", "threshold"))
@@ -187,9 +189,10 @@ def predict(
 
     Example: bacon predict runs/cifar100-lt photos/ -o sorted.csv
     """
-    from bacon_gcd.discovery.predict import COLUMNS
-    from bacon_gcd.discovery.predict import predict as sort_new
-    from bacon_gcd.system.tables import write_csv
+    with loading():
+        from bacon_gcd.discovery.predict import COLUMNS
+        from bacon_gcd.discovery.predict import predict as sort_new
+        from bacon_gcd.system.tables import write_csv
 
     where = chosen_device(device)
     rows = sort_new(run, images, features=features, workers=workers, device=where, tell=tell)
@@ -217,7 +220,8 @@ def update(
 
     Example: bacon update runs/photos new-photos/ -o runs/photos-2
     """
-    from bacon_gcd.discovery.update import update as add
+    with loading():
+        from bacon_gcd.discovery.update import update as add
 
     where = device_of_one("bacon update", device)
     grown = add(

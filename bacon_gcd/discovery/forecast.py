@@ -23,6 +23,7 @@ from bacon_gcd.discovery.learn import short_plan
 from bacon_gcd.discovery.settings import Effort
 from bacon_gcd.methods.base import Task
 from bacon_gcd.system.processes import alone, n_processes
+from bacon_gcd.system.progress import working
 from bacon_gcd.training.start import new_trainer
 
 T = TypeVar("T")
@@ -70,15 +71,19 @@ def forecast(
     n_missing: images whose tokens are not stored yet.
     """
     n_images, n_shares = len(table), n_processes()
-    with alone():
-        tokens, each = _embedded(table, backbone, effort.views, workers)
-        step, tail = _trained(tokens, backbone) if effort.epochs else (0.0, 0.0)
+    each = step = tail = 0.0
+    with alone(), working("measuring how fast this machine is"):
+        if n_missing or effort.epochs:
+            tokens, each = _embedded(table, backbone, effort.views, workers)
+        if effort.epochs:
+            step, tail = _trained(tokens, backbone)
+        clustered = _clustered()
     passes = 2 + _estimates(n_images, effort.epochs) if effort.epochs else 0
     return Forecast(
         embedding=each * n_missing / n_shares,
         # Twice: the first time on trial, with classes hidden.
         training=2 * (step * effort.epochs + tail * passes) * n_images / n_shares,
-        sorting=_clustered() * sortings(n_images, backbone.feature_dim),
+        sorting=clustered * sortings(n_images, backbone.feature_dim),
         epochs=effort.epochs,
     )
 
@@ -104,10 +109,11 @@ def _embedded(
     test = weak.for_test(uncropped=backbone.uncropped)
     wanted = [(test, 0), *((weak, view) for view in range(1, n_views + 1))]
     rendering, pixels = _seconds(lambda: render_images(table, rows, [wanted] * len(rows), seed=0))
-    trunk_tokens(backbone, pixels[0])  # the first call is slower
-    trunk, tokens = _seconds(lambda: trunk_tokens(backbone, pixels[0]))
+    timed = pixels[0][: backbone.at_a_time]
+    trunk_tokens(backbone, timed)  # the first call is slower
+    trunk, tokens = _seconds(lambda: trunk_tokens(backbone, timed))
     at_once = max(1, min(workers, os.cpu_count() or 1))  # threads render while the trunk computes
-    return tokens, (trunk * len(wanted) + rendering / at_once) / len(rows)
+    return tokens, trunk * len(wanted) / len(timed) + rendering / at_once / len(rows)
 
 
 def _trained(tokens: Tensor, backbone: Backbone) -> tuple[float, float]:

@@ -66,6 +66,9 @@ def working(what: str) -> Iterator[None]:
 
     Not around `progress`: there is one bar at a time.
     """
+    if not speaks():
+        yield
+        return
     with _clock(what) if sys.stderr.isatty() else _late_line(what):
         yield
 

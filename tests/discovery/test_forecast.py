@@ -8,6 +8,7 @@ from bacon_gcd.data.images import read_images
 from bacon_gcd.discovery import forecast as forecasting
 from bacon_gcd.discovery.forecast import Forecast, forecast, sortings
 from bacon_gcd.discovery.settings import Effort
+from bacon_gcd.system import progress
 from tests.planted_photos import plant
 from tests.small_backbone import use_small_backbone
 
@@ -40,6 +41,36 @@ def test_what_is_stored_or_not_trained_takes_no_time(photos, clock):
     assert (found.embedding, found.training) == (0, 0)
     ready = forecast(photos[0], Vectors(8), Effort(fitted=True), n_missing=0, workers=1)
     assert ready.embedding == 0 < ready.sorting
+
+
+def test_nothing_goes_through_the_trunk_where_all_is_stored(photos, monkeypatch):
+    def refuse(backbone, pixels):
+        raise AssertionError("measured what nobody asks for")
+
+    monkeypatch.setattr(forecasting, "trunk_tokens", refuse)
+    forecast(*photos, Effort(fitted=True), n_missing=0, workers=1)
+    with pytest.raises(AssertionError):
+        forecast(*photos, Effort(fitted=True), n_missing=1, workers=1)
+
+
+def test_images_that_are_computed_alone_are_measured_alone(photos, clock, monkeypatch):
+    table, backbone = photos
+    sizes, through = [], forecasting.trunk_tokens
+    monkeypatch.setattr(
+        forecasting,
+        "trunk_tokens",
+        lambda trunk, pixels: sizes.append(len(pixels)) or through(trunk, pixels),
+    )
+    backbone.at_a_time = 1
+    found = forecast(table, backbone, Effort(fitted=True), n_missing=32, workers=1)
+    assert set(sizes) == {1}
+    assert found.embedding == pytest.approx((1 + 1 / 8) * 32)  # one image, a rendering of eight
+
+
+def test_what_is_silent_for_seconds_says_what_it_does(photos, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
+    forecast(*photos, Effort(fitted=True), n_missing=32, workers=1)
+    assert capsys.readouterr().err == "measuring how fast this machine is ...\n"
 
 
 def test_wide_features_cost_what_their_values_do_and_no_wider_kmeans(photos, clock, monkeypatch):

@@ -31,8 +31,10 @@ def test_of_several_processes_one_shows_progress(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     times = iter([0.0, 20.0])
     monkeypatch.setattr(shown.time, "monotonic", lambda: next(times))
-    with progress("embedding", 100) as advance:
+    monkeypatch.setattr(shown, "QUIET_SECONDS", 0.01)
+    with progress("embedding", 100) as advance, working("counting"):
         advance(20)
+        time.sleep(0.1)
     assert not capsys.readouterr().err
 
 
