@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
+from bacon_gcd.classes.assign import Sorted
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.data.joined import boxes_of
@@ -89,6 +92,42 @@ def exact_groups(table: ImageTable) -> list[tuple[int, ...]]:
     for row, key in enumerate(zip(table.contents, boxes_of(table.source), strict=True)):
         rows.setdefault(key, []).append(row)
     return [tuple(group) for group in rows.values() if len(group) > 1]
+
+
+def with_contradicted(
+    images: Sorted,
+    labels: IntArray,
+    duplicates: Iterable[Duplicates],
+    *,
+    confirmed: npt.NDArray[np.bool_] | None = None,
+) -> Sorted:
+    """With every labeled image suspected of which an exact copy has another label.
+
+    What its neighbors say of an image goes before what its copies say.
+
+    Args:
+        labels: (N,) class of each labeled image, -1 = unlabeled.
+        confirmed: (N,) images that a person decided on: they are never suspected.
+    """
+    said = contradicted(labels, duplicates)
+    if confirmed is not None:
+        said[confirmed] = -1
+    return replace(images, suggested=np.where(images.suggested >= 0, images.suggested, said))
+
+
+def contradicted(labels: IntArray, duplicates: Iterable[Duplicates]) -> IntArray:
+    """(N,) the other label that exact copies of a labeled image have; -1 where there is none.
+
+    Of several labels it is the most frequent one; of equally many, the one with the smallest id.
+    """
+    other = np.full(len(labels), -1, dtype=np.int64)
+    for rows in (each.rows for each in duplicates if each.kind == "exact"):
+        counts = Counter(sorted(int(labels[row]) for row in rows if labels[row] >= 0))
+        for row in rows if len(counts) > 1 else ():
+            own = int(labels[row])
+            if own >= 0:
+                other[row] = next(label for label, _ in counts.most_common() if label != own)
+    return other
 
 
 def _similar_pairs(features: Tensor, neighbors: IntArray) -> list[tuple[int, int]]:

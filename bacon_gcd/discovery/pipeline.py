@@ -21,7 +21,7 @@ from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.config import UserError, choose
 from bacon_gcd.data.images import ImageTable
 from bacon_gcd.discovery.corrected import Corrected
-from bacon_gcd.discovery.duplicates import find_duplicates
+from bacon_gcd.discovery.duplicates import find_duplicates, with_contradicted
 from bacon_gcd.discovery.edges import network_part
 from bacon_gcd.discovery.folder import FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, known_classes, read_inputs
@@ -192,6 +192,8 @@ def found_in(learned: Learned, settings: DiscoverSettings, inputs: Inputs) -> Fo
     left, near = answer.corrections, learned.frozen_neighbors
     shown = inputs if left is None else shown_inputs(inputs, left)
     classes = first_classes(inputs.known, answer.n_classes) if left is None else left.classes
+    duplicates = find_duplicates(inputs.table, learned.frozen, near)
+    confirmed = None if left is None else left.confirmed
     found = Found(
         inputs=shown,
         method=kept_method(learned.method, shown, answer),
@@ -200,10 +202,10 @@ def found_in(learned: Learned, settings: DiscoverSettings, inputs: Inputs) -> Fo
         next_id=len(classes) if left is None else left.next_id,
         number=answer.number,
         features=features,
-        images=answer.images,
+        images=with_contradicted(answer.images, shown.labels, duplicates, confirmed=confirmed),
         neighbors=nearest(features) if settings.epochs else near,
         xy=map_of(features, settings.seed),
-        duplicates=find_duplicates(inputs.table, learned.frozen, near),
+        duplicates=duplicates,
         expected=answer.expected,
         certain=None if left is None else left.certain,
         trial=learned.trial,

@@ -19,7 +19,7 @@ from bacon_gcd.cluster import unit
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.constraints import Constraints
-from bacon_gcd.discovery.duplicates import Duplicates
+from bacon_gcd.discovery.duplicates import Duplicates, with_contradicted
 from bacon_gcd.discovery.edits import edits_path, read_lines, undone_lines
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, unused_names
 from bacon_gcd.discovery.inputs import Inputs, images_of
@@ -140,7 +140,8 @@ def cut_run(
     class_ids = cut.cut(len(cores))
     labels = np.where(inputs.labels >= 0, class_ids, -1).astype(np.int64)
     inputs = dataclasses.replace(inputs, labels=labels)
-    neighbors = neighbors_of(before)
+    neighbors, duplicates = neighbors_of(before), duplicates_of(before)
+    images = sorted_as(class_ids, shares, inputs, neighbors)
     method = centroid_method(model.method, inputs, len(cores))
     method.set_centroids(centroids, temperature=model.temperature)
     return Found(
@@ -150,10 +151,10 @@ def cut_run(
         classes=cut_classes(before, cores, next_id),
         next_id=next_id + int((cores >= len(before.classes)).sum()),
         features=features,
-        images=sorted_as(class_ids, shares, inputs, neighbors),
+        images=with_contradicted(images, labels, duplicates, confirmed=confirmed_rows(before)),
         neighbors=neighbors,
         xy=np.array([[row.x, row.y] for row in before.rows], dtype=np.float32),
-        duplicates=duplicates_of(before),
+        duplicates=duplicates,
         tree=cut,
         certain=certain,
         given=tuple(row.label for row in before.rows),
@@ -171,8 +172,13 @@ def tree_of(before: DiscoverRun) -> ClassTree:
 
 def certain_rows(before: DiscoverRun) -> BoolArray:
     """(N,) rows that never leave their class: with a label, or confirmed by a person."""
+    return np.array([row.labeled for row in before.rows]) | confirmed_rows(before)
+
+
+def confirmed_rows(before: DiscoverRun) -> BoolArray:
+    """(N,) rows that a person confirmed."""
     confirmed = Constraints.read(before.folder).confirmed
-    return np.array([row.labeled or row.file_name in confirmed for row in before.rows])
+    return np.array([row.file_name in confirmed for row in before.rows])
 
 
 def neighbors_of(before: DiscoverRun) -> IntArray:

@@ -81,6 +81,7 @@ class Discovery:
             "classes": classes,
             "outliers": sum(row.outlier for row in self.run.rows),
             "suspected": sum(row.suspected for row in self.run.rows),
+            "duplicates": len(self._duplicates()),
             "expected": None if self.expected is None else dataclasses.asdict(self.expected),
             "report": str(self.report()),
         }
@@ -93,12 +94,21 @@ class Discovery:
             f"{facts['images']} images in {facts['known']} known and {facts['novel']} new "
             f"classes: {sizes}\n"
             f"{self._expected_line()}"
-            f"{facts['outliers']} outliers, {facts['suspected']} suspected label errors\n"
+            f"{facts['outliers']} outliers, {facts['suspected']} suspected label errors"
+            f"{self._duplicates_part()}\n"
             f"Report: {facts['report']}\n"
             f"Next: open it in a browser; correct it with: "
             f"{command('bacon', 'review', self.folder)}; sort new images with: "
             f"{command('bacon', 'predict', self.folder, 'IMAGES')}"
         )
+
+    def _duplicates(self) -> set[str]:
+        """The names of all images that are there twice or more."""
+        return {name for group in self.run.listed_duplicates() for name in group["files"]}
+
+    def _duplicates_part(self) -> str:
+        n_images = len(self._duplicates())
+        return f", {n_images} images are there twice or more (duplicates.json)" if n_images else ""
 
     def _expected_line(self) -> str:
         found = self.expected

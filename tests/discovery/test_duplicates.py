@@ -4,14 +4,18 @@ import numpy as np
 import torch
 from PIL import Image
 
+from bacon_gcd.classes.assign import Sorted
 from bacon_gcd.classes.rules import RULES
 from bacon_gcd.data.images import read_images
 from bacon_gcd.discovery import duplicates
 from bacon_gcd.discovery.duplicates import (
+    Duplicates,
     Thumbnail,
     connected,
+    contradicted,
     exact_groups,
     find_duplicates,
+    with_contradicted,
 )
 
 
@@ -95,3 +99,39 @@ def test_pairs_join_into_groups():
     assert connected([(4, 5), (0, 1), (1, 2), (5, 4), (2, 0)]) == [(0, 1, 2), (4, 5)]
     assert connected([(0, 1), (2, 3), (1, 2)]) == [(0, 1, 2, 3)]
     assert connected([]) == []
+
+
+def labels_of_copies(labels, *groups):
+    found = contradicted(np.array(labels), [Duplicates(kind, rows) for kind, rows in groups])
+    return found.tolist()
+
+
+def test_copies_with_other_labels_contradict_each_other():
+    assert labels_of_copies([1, 0, 0], ("exact", (0, 2))) == [0, -1, 1]
+
+
+def test_copies_with_the_same_label_or_without_one_contradict_nothing():
+    groups = (("exact", (0, 1)), ("exact", (2, 3)), ("exact", (4, 5, 6)))
+    assert labels_of_copies([1, 1, 0, -1, 2, 2, -1], *groups) == [-1] * 7
+
+
+def test_of_many_copies_the_most_frequent_other_label_counts_then_the_smallest_id():
+    found = labels_of_copies([3, 2, 2, 0, -1, 0], ("exact", (0, 1, 2, 3, 4, 5)))
+    assert found == [0, 0, 0, 2, -1, 2]
+    assert labels_of_copies([0, 1, 2, 2], ("exact", (0, 1, 2, 3))) == [2, 2, 0, 0]
+
+
+def test_labels_of_images_that_are_only_alike_contradict_nothing():
+    assert labels_of_copies([0, 1], ("near", (0, 1))) == [-1, -1]
+
+
+def test_neighbors_go_before_copies_and_a_person_before_both():
+    suggested = np.array([2, -1, -1, -1])
+    images = Sorted(np.zeros(4, int), *np.zeros((3, 4)), suggested)
+    labels = np.array([0, 1, 0, 1])
+    pairs = [Duplicates("exact", (0, 1)), Duplicates("exact", (2, 3))]
+    found = with_contradicted(images, labels, pairs)
+    assert found.suggested.tolist() == [2, 0, 1, 0]
+    confirmed = np.array([False, False, True, False])
+    found = with_contradicted(images, labels, pairs, confirmed=confirmed)
+    assert found.suggested.tolist() == [2, 0, -1, 0]

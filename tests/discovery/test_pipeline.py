@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,10 @@ from PIL import Image
 import bacon_gcd
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery import inputs, summary
+from bacon_gcd.discovery.edits import append_edit, edits_path
 from bacon_gcd.discovery.folder import DiscoverRun
+from bacon_gcd.discovery.recut import recut
+from bacon_gcd.discovery.refit import refit
 from bacon_gcd.discovery.settings import parse_classes
 from tests.planted_photos import bacon, picture, plant, vectors_of
 from tests.small_backbone import use_small_backbone
@@ -245,6 +249,30 @@ def test_a_label_on_the_wrong_color_is_suspected_but_stays(small):
     ]
 
 
+def suspected_in(run):
+    return {row.file_name: row.suggested for row in DiscoverRun.load(run).rows if row.suspected}
+
+
+def test_copies_of_one_image_in_two_class_folders_are_suspected_by_every_command(small):
+    photos = plant(small / "photos", novel=("blue",), n=8, labeled=4)
+    shutil.copy(photos / "red/red-00.png", photos / "green/copy.png")
+    shutil.copy(photos / "red/red-01.png", photos / "red/copy.png")
+    done = bacon_gcd.discover(photos, small / "run", effort="quick", classes=3)
+    assert "4 images are there twice or more (duplicates.json)" in done.text()
+    assert done.facts()["duplicates"] == 4
+    expected = {"green/copy.png": "red", "red/red-00.png": "green"}
+    assert suspected_in(small / "run") == expected
+    assert all(row.class_name == row.label for row in done.run.rows if row.labeled)
+    recut(small / "run", small / "cut", classes=4)
+    assert suspected_in(small / "cut") == expected
+    edit = {"kind": "confirm", "files": ["red/red-00.png"]}
+    append_edit(edits_path(small / "run"), edit)
+    refit(small / "run", small / "refitted")
+    assert suspected_in(small / "refitted") == {"green/copy.png": "red"}
+    recut(small / "refitted", small / "cut again", classes=4)
+    assert suspected_in(small / "cut again") == {"green/copy.png": "red"}
+
+
 def test_a_known_class_may_be_called_like_a_novel_one(small):
     photos = plant(small / "photos", known=("red",), novel=("blue",))
     (photos / "red").rename(photos / "novel_004")
@@ -289,6 +317,7 @@ def test_the_backbone_is_named_with_the_command_for_a_better_one(small):
 def test_printed_commands_can_be_pasted(small):
     photos = plant(small / "photos", n=3, labeled=1)
     done = bacon_gcd.discover(photos, small / "my run; rm x", effort="quick", classes=4)
+    assert "twice" not in done.text()
     assert f"bacon review '{small}/my run; rm x'" in done.text()
 
 
