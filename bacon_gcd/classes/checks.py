@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +32,11 @@ def checked(
 
     What came out by the evidence, and by the regression after it.
     """
-    seed, by = view.seed, view.grouped_by
-    chosen = sample(len(labels), rows.rules.sample, seed)
-    some, (seen, _) = rows.some(chosen), without_gaps(labels[chosen])
+    seed, by, rules = view.seed, view.grouped_by, view.rules
+    chosen = sample(len(labels), rules.sample, seed)
+    some, (seen, _) = replace(rows.some(chosen), rules=rules), without_gaps(labels[chosen])
     names = None if groups is None else [groups[row] for row in chosen.tolist()]
-    hiding = folds(seen, rows.rules.whole_folds, seed=seed, groups=names, rules=rows.rules)
+    hiding = folds(seen, rules.whole_folds, seed=seed, groups=names, rules=rules)
     return [
         check(view_of(some, fold.labels, seed=seed, by=by), seen, fold, line, n_new=n_new)
         for fold in hiding

@@ -177,7 +177,10 @@ def by_evidence(question: Question) -> First:
         rows, labels, n_neighbors=n_neighbors, seed=seed, groups=question.groups
     )
     line = learned_threshold(rows, labels, view.neighbors, (known, new), seed=seed)
-    view = replace(view, grouped_by=linkage_for(labels, guess, score >= line, rules))
+    sizes = known_sizes(labels, guess, score >= line)
+    view = replace(
+        view, grouped_by=linkage_for(sizes, rules), rules=rules_for(sizes, len(labels), rules)
+    )
     number = count_classes(view, labels, score < line, allowed=question.allowed)
     if number.beside and len(known):  # it was counted, and known classes show what a fragment is
         number, score = without_fragments(view, labels, score, line, known, new, number)
@@ -200,21 +203,43 @@ def finished(question: Question, first: First, *, judge: bool) -> tuple[ClassNum
     return number, with_lost_classes(scores, first.scores, labels)
 
 
-def linkage_for(
-    labels: IntArray, guess: IntArray, above: BoolArray, rules: Rules = RULES
-) -> Linkage:
-    """How new images are grouped: new classes are taken to be as uneven as the known ones. Ours.
-
-    Ward's criterion prefers groups of one size, and is better where classes have one; average
-    linkage finds small classes beside large ones.
+def known_sizes(labels: IntArray, guess: IntArray, above: BoolArray) -> IntArray:
+    """(K,) images of each known class that has a label, as far as the evidence says.
 
     Args:
         guess: (N,) known class that each image would be in.
         above: (N,) images whose evidence of a known class is above the threshold.
     """
     sizes = np.bincount(guess[above | (labels >= 0)])
-    seen = np.log(sizes[np.unique(labels[labels >= 0])])
-    return "average" if len(seen) > 1 and seen.std(ddof=1) >= rules.uneven else "ward"
+    found: IntArray = sizes[np.unique(labels[labels >= 0])]
+    return found
+
+
+def linkage_for(sizes: IntArray, rules: Rules = RULES) -> Linkage:
+    """How new images are grouped: new classes are taken to be as uneven as the known ones. Ours.
+
+    Ward's criterion prefers groups of one size, and is better where classes have one; average
+    linkage finds small classes beside large ones.
+
+    sizes: (K,) images of each known class.
+    """
+    return "average" if len(sizes) > 1 and np.log(sizes).std(ddof=1) >= rules.uneven else "ward"
+
+
+def rules_for(sizes: IntArray, n_images: int, rules: Rules = RULES) -> Rules:
+    """The rules for new classes that are as large as the known ones.
+
+    That is, as large as the class of an image is on average: beside many small classes, few large
+    ones would else be cut into parts that are too small for them. Without known classes there are
+    taken to be `usual_classes`.
+
+    Args:
+        sizes: (K,) images of each known class.
+        n_images: N, of all classes.
+    """
+    if not len(sizes):
+        return rules.for_class_size(n_images / rules.usual_classes)
+    return rules.for_class_size(float((sizes**2).sum() / sizes.sum()))
 
 
 def count_classes(

@@ -123,8 +123,8 @@ def expected(
         interval=share_interval(accuracy, independent_images(n_images, rules)),
         known=known,
         new=new,
-        precision=weighted_share(found, weights, called),
-        precision_new=weighted_share(found, weights, ~called),
+        precision=weighted_share(found, weights, called, rules),
+        precision_new=weighted_share(found, weights, ~called, rules),
     )
     told = signs.accuracy(accuracy, rules)
     if told is None:
@@ -200,9 +200,18 @@ def independent_images(n_images: int, rules: Rules = RULES) -> int:
     return max(round(1 / (1 / n_images + 1 / rules.most_independent)), 1)
 
 
-def weighted_share(found: FloatArray, weights: FloatArray, chosen: BoolArray) -> float | None:
-    """Weighted mean of the chosen; None when none is."""
-    return float(np.average(found[chosen], weights=weights[chosen])) if chosen.any() else None
+def weighted_share(
+    found: FloatArray, weights: FloatArray, chosen: BoolArray, rules: Rules = RULES
+) -> float | None:
+    """Weighted mean of the chosen; None when none is.
+
+    At most what n independent images tell that are all right, (n + 1) / (n + 2): Laplace's rule.
+    """
+    if not chosen.any():
+        return None
+    n_images = independent_images(int(chosen.sum()), rules)
+    share = float(np.average(found[chosen], weights=weights[chosen]))
+    return min(share, (n_images + 1) / (n_images + 2))
 
 
 def share_interval(share: float, n_images: int) -> tuple[float, float]:

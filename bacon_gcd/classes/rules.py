@@ -65,8 +65,14 @@ class Rules:
     """Of the threshold that is expected before any fold was seen."""
     lone_quantile: float = 0.7
     """Of the scores of hidden classes, where no class has a second label to hide."""
+    usual_images: float = 40.0
+    """Images of a class, on average, from which on `rows_per_part` and `evidence_weight` hold."""
+    usual_classes: float = 15.0
+    """Classes where no label tells how large they are."""
     rows_per_part: int = 8
     """Images in a part of a class, on average."""
+    least_in_part: int = 2
+    """The same where classes are small."""
     most_parts: int = 400
     measuring_classes: float = 9.0
     """Known classes that weigh as much as the evidence in the number of new ones. The evidence
@@ -80,6 +86,8 @@ class Rules:
     """New images for each class up to which that number grows."""
     evidence_weight: float = 0.02
     """Of an image in the evidence for a number of classes."""
+    most_evidence: float = 0.25
+    """The same where classes are small."""
     lone_evidence_weight: float = 0.1
     """The same where there is no label at all."""
     edge: float = 0.25
@@ -166,6 +174,19 @@ class Rules:
     def for_known(self) -> Rules:
         """The same where known classes are told from new ones."""
         return replace(self, isotropic=self.known_isotropic)
+
+    def for_class_size(self, n_images: float) -> Rules:
+        """The same for classes of so many images, on average. Ours.
+
+        In small classes an image says more of its class: parts are smaller, so that none holds two
+        classes, and each image counts for more in the evidence for a number of classes.
+        """
+        share = min(n_images / self.usual_images, 1.0)
+        return replace(
+            self,
+            rows_per_part=max(round(share * self.rows_per_part), self.least_in_part),
+            evidence_weight=min(self.evidence_weight / share, self.most_evidence),
+        )
 
 
 def share_by_number(number: int, half: float) -> float:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -24,10 +26,12 @@ def test_checks_see_a_sample_with_its_own_labels_and_groups(monkeypatch):
     view, labels, _ = small_view(3, sample=30, whole_folds=2)
     features, _ = planted(4, each=10, d=6)
     rows = reduced(features, labels, seed=0, rules=view.rules)
+    view = replace(view, rules=replace(view.rules, rows_per_part=3))
     chosen, seen = sample(40, 30, 0), []
 
     def seen_by(view, labels, fold, line, *, n_new):
         seen.append((labels.tolist(), fold, line, n_new))
+        assert view.rules.rows_per_part == 3  # as the images were sorted
         assert torch.equal(view.whole, rows.whole[torch.from_numpy(chosen)])
 
     monkeypatch.setattr(checks, "check", seen_by)

@@ -8,7 +8,13 @@ import torch
 from bacon_gcd.classes import find
 from bacon_gcd.classes.calibration import matching_temperature
 from bacon_gcd.classes.count import ClassNumber, crowded
-from bacon_gcd.classes.find import count_classes, find_classes, linkage_for
+from bacon_gcd.classes.find import (
+    count_classes,
+    find_classes,
+    known_sizes,
+    linkage_for,
+    rules_for,
+)
 from bacon_gcd.classes.membership import best_of, class_means, judged, with_lost_classes
 from bacon_gcd.classes.question import Question
 from bacon_gcd.classes.reliability import NO_SIGNS
@@ -118,38 +124,56 @@ def test_equal_images_have_an_answer():
     ("sizes", "expected"), [((50, 60, 40), "ward"), ((200, 60, 8), "average"), ((90,), "ward")]
 )
 def test_new_images_are_grouped_as_if_their_classes_were_as_uneven_as_known_ones(sizes, expected):
-    guess = np.repeat(np.arange(len(sizes)), sizes)
-    labels = np.where(np.arange(len(guess)) % 8 == 0, guess, -1)
-    assert linkage_for(labels, guess, labels == labels) == expected
+    assert linkage_for(np.array(sizes)) == expected
 
 
 def test_images_below_the_threshold_do_not_count_in_the_size_of_a_known_class():
     guess = np.repeat([0, 1], [200, 20])
     labels = np.where(np.arange(220) % 20 == 0, guess, -1)
     above = np.arange(220) >= 180
-    assert linkage_for(labels, guess, above) == "ward"
-    assert linkage_for(labels, guess, guess >= 0) == "average"
+    assert known_sizes(labels, guess, above).tolist() == [20 + 9, 20]  # and nine labels below it
+    assert known_sizes(labels, guess, guess >= 0).tolist() == [200, 20]
 
 
 def test_one_known_class_has_no_spread_and_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        one = np.zeros(9, dtype=np.int64)
-        assert linkage_for(one, one, one == 0) == "ward"
+        assert linkage_for(np.array([9])) == "ward"
 
 
-def test_without_labels_no_class_tells_how_uneven_the_others_are():
+def test_without_labels_no_class_tells_how_large_and_uneven_the_others_are():
     nothing = np.full(9, -1)
-    assert linkage_for(nothing, np.zeros(9, dtype=np.int64), nothing == 0) == "ward"
+    sizes = known_sizes(nothing, np.zeros(9, dtype=np.int64), nothing == 0)
+    assert sizes.tolist() == []
+    assert linkage_for(sizes) == "ward"
+    assert rules_for(sizes, 60 * 15) == Rules()
+    assert rules_for(sizes, 10 * 15) == Rules().for_class_size(10)
 
 
 def test_known_classes_are_uneven_from_the_limit_on():
-    guess = np.repeat([0, 1, 2], [10, 20, 60])
-    labels = np.where(np.arange(90) % 10 == 0, guess, -1)
     spread = np.log([10.0, 20.0, 60.0]).std(ddof=1)
-    everyone = labels == labels
-    assert linkage_for(labels, guess, everyone, Rules(uneven=spread)) == "average"
-    assert linkage_for(labels, guess, everyone, Rules(uneven=spread + 1e-9)) == "ward"
+    sizes = np.array([10, 20, 60])
+    assert linkage_for(sizes, Rules(uneven=spread)) == "average"
+    assert linkage_for(sizes, Rules(uneven=spread + 1e-9)) == "ward"
+
+
+def test_new_classes_are_taken_to_be_as_large_as_known_ones():
+    rules = Rules(usual_images=40.0, rows_per_part=8, evidence_weight=0.02)
+    found = rules_for(np.array([20, 20]), 999, rules)
+    assert (found.rows_per_part, found.evidence_weight) == (4, pytest.approx(0.04))
+    assert rules_for(np.array([10, 10, 60]), 999, rules) == rules  # 47.5, as most images see it
+    tiny = rules_for(np.array([1, 1]), 999, rules)
+    assert (tiny.rows_per_part, tiny.evidence_weight) == (2, 0.25)
+
+
+def test_many_small_classes_are_all_found():
+    """Parts of eight images would each hold images of two of them."""
+    features, ids = planted(20, each=6, d=64, spread=0.8)
+    labels = some_labels(ids, 10, 3)
+    found = find_classes(features, labels, seed=0)
+    assert found.number.beside == {"heights": 20, "evidence": 20}
+    large = find_classes(features, labels, seed=0, rules=Rules(usual_images=1.0))
+    assert large.number.estimate < 17
 
 
 @pytest.mark.parametrize(
@@ -245,7 +269,10 @@ def test_images_on_the_line_are_known(monkeypatch):
     score = np.where(ids >= 2, -1.0, np.where(labels >= 0, 9.0, 0.5))
     monkeypatch.setattr(find, "nearest_known", lambda *args: (np.minimum(ids, 1), score))
     monkeypatch.setattr(find, "learned_threshold", lambda *args, **named: 0.5)
-    monkeypatch.setattr(find, "linkage_for", lambda *args: asked.update(above=args[2]) or "ward")
+    sizes = find.known_sizes
+    monkeypatch.setattr(
+        find, "known_sizes", lambda *args: asked.update(above=args[2]) or sizes(*args)
+    )
 
     def counted(view, labels, below, *, allowed):
         asked["below"] = below

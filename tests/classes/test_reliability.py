@@ -155,3 +155,10 @@ def test_the_regression_is_left_out_where_hidden_images_clearly_speak_against_it
 def test_centroids_have_the_temperature_of_the_classifier():
     of_student = inspect.signature(losses.self_distillation).parameters["student_temperature"]
     assert of_student.default == CENTROID_TEMPERATURE
+
+
+def test_images_that_are_all_right_do_not_promise_that_all_others_are():
+    few = checked([1] * 8, [1] * 4 + [0] * 4, [1] * 4 + [0] * 4)
+    found = expected([few, few], known_share=0.5, rules=Rules(new_ease=1.0))
+    n_images = independent_images(8)  # of each kind
+    assert found.precision == found.precision_new == (n_images + 1) / (n_images + 2) < 1
