@@ -178,15 +178,20 @@ def images_of(name):
         return table, table.labels
     folder = data_folder() / name
     if folder.is_dir():
-        with (folder / "truth.csv").open(encoding="utf-8") as file:
-            truth = {Path(row["file_name"]).name: row["class"] for row in csv.DictReader(file)}
-        table = read_images(folder / "images", None)
-        return table, np.unique([truth[Path(i).name] for i in table.ids], return_inverse=True)[1]
+        return labeled_folder(folder)
     stored = np.load(data_folder() / f"{name}-subset.npz", allow_pickle=False)
     plain = OUT / "features" / f"{name}-images.npz"
     plain.parent.mkdir(parents=True, exist_ok=True)
     np.savez(plain, images=stored["train_images"])
     return read_images(plain, None), stored["train_labels"]
+
+
+def labeled_folder(folder):
+    """The images of FOLDER/images, and (N,) their classes by FOLDER/truth.csv."""
+    with (folder / "truth.csv").open(encoding="utf-8") as file:
+        truth = {Path(row["file_name"]).name: row["class"] for row in csv.DictReader(file)}
+    table = read_images(folder / "images", None)
+    return table, np.unique([truth[Path(i).name] for i in table.ids], return_inverse=True)[1]
 
 
 def drawn(cell, features, classes):
