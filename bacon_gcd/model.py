@@ -58,6 +58,8 @@ class Answers:
     """It fits no class; None: the model has nothing to tell it by."""
     outlier_score: npt.NDArray[np.float64] | None
     """0 to 1, see `classes.sorter`; None: the model has no sorter."""
+    probabilities: npt.NDArray[np.float32]
+    """(N, C) of each class."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class Model:
             known_probability=probability_known(sure, self.method.task.n_known),
             outlier=outlier,
             outlier_score=score,
+            probabilities=sure,
         )
 
     def _sorted(self, sorter: Sorter, tokens: Tensor) -> tuple[Any, Any, Any]:

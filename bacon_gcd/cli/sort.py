@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -176,7 +177,9 @@ def _refuse_others(mode: str, given: Mapping[str, Any], allowed: Sequence[str]) 
 def predict(
     run: RunFolder,
     images: Annotated[Path, typer.Argument(help="Folder, table, .npz or image.")],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="CSV file to write.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="CSV file to write, a new one.")
+    ] = None,
     features: NewVectors = None,
     device: DeviceName = "auto",
     workers: Workers = 2,
@@ -184,25 +187,35 @@ def predict(
 ) -> None:
     """Sort new images with the model of a finished run: same class names for ever.
 
-    The table has file_name, class, known, confidence, known_probability and outlier. An outlier is
-    far from every class; empty or null if the model cannot tell.
+    The table has file_name, class, known, confidence, known_probability, outlier, outlier_score,
+    second_class and second_confidence. An outlier is far from every class; empty or null if the
+    model cannot tell.
 
     Example: bacon predict runs/cifar100-lt photos/ -o sorted.csv
     """
     with loading():
-        from bacon_gcd.discovery.predict import COLUMNS
-        from bacon_gcd.discovery.predict import predict as sort_new
+        from bacon_gcd.discovery.predict import COLUMNS, predicted
+        from bacon_gcd.system.processes import agreed
         from bacon_gcd.system.tables import write_csv
 
     where = chosen_device(device)
-    rows = sort_new(run, images, features=features, workers=workers, device=where, tell=tell)
+    with agreed():
+        _refuse_file(out)
+    found = predicted(run, images, features=features, workers=workers, device=where, tell=tell)
     if out is not None and speaks():
-        write_csv(out, rows, columns=COLUMNS)
+        write_csv(out, found.rows, columns=COLUMNS)
     text = "\n".join(
         f"{r['file_name']}  {r['class']}  {r['confidence']:.2f}{'  outlier' * bool(r['outlier'])}"
-        for r in rows
+        for r in found.rows
     )
-    show({"predictions": rows}, as_json=json, text=text if out is None else f"wrote {out}")
+    show(found.facts(), as_json=json, text=text if out is None else f"wrote {out}")
+    tell(found.line())
+
+
+def _refuse_file(out: Path | None) -> None:
+    """Refuse to write over a file, before anything is computed."""
+    if out is not None and os.path.lexists(out):
+        raise UserError(f"{out}: already there; name another file with -o")
 
 
 @app.command()

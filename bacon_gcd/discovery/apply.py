@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 
 from bacon_gcd.config import UserError
@@ -64,3 +65,21 @@ def corrected(run: DiscoverRun) -> Applied:
     for problem in replay(edited, read_lines(path)):
         warnings.warn(f"{path}, {problem}; left out", EditsWarning, stacklevel=2)
     return edited.result()
+
+
+def classes_now(before: DiscoverRun, applied: Applied) -> dict[str, FoundClass]:
+    """Each class of a run -> what a person's corrections made of it; without those that are gone.
+
+    A merged class is where most of its images are now. A split one keeps its own part: the model
+    tells the parts apart after a refit.
+    """
+    now = {each.id: each for each in applied.classes}
+    by_name = {each.name: each for each in applied.classes}
+    moved: dict[str, Counter[str]] = {each.name: Counter() for each in before.classes}
+    for old, new in zip(before.rows, applied.rows, strict=True):
+        moved[old.class_name][new.class_name] += 1
+    left = {c.name: c for c in before.classes if c.id in now or moved[c.name]}
+    return {
+        name: now.get(each.id) or by_name[moved[name].most_common(1)[0][0]]
+        for name, each in left.items()
+    }

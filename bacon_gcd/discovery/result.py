@@ -24,6 +24,7 @@ from bacon_gcd.discovery.duplicates import Duplicates
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.inputs import Inputs
 from bacon_gcd.discovery.names import Proposals
+from bacon_gcd.discovery.second import Second, none_of, second_of
 from bacon_gcd.discovery.trial import Trial
 from bacon_gcd.methods.base import Method
 from bacon_gcd.system.files import read_json
@@ -134,6 +135,16 @@ class Discovery:
         return f"Discovery({str(self.folder)!r})"
 
 
+@dataclass(frozen=True)
+class SizedClass(FoundClass):
+    """A class as classes.json lists it."""
+
+    purity: float | None = None
+    """The share of its images without a label that are expected to be right; None: there are none.
+
+    It is only for readers of the file: no command reads it again."""
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """The answer, before it is written."""
@@ -169,28 +180,52 @@ class Found:
     """Sorts images to come, as the run sorted its own."""
     names: Proposals = field(default_factory=dict)
     """What new classes might be called."""
+    second: Second | None = None
+    """Second choices, where the probabilities of all images do not tell them."""
 
     @cached_property
     def class_names(self) -> list[str]:
         """Known names, then those of new classes."""
         return [each.name for each in self.classes]
 
+    @property
+    def certain_rows(self) -> npt.NDArray[np.bool_]:
+        """(N,) rows that stay in their class in every cut."""
+        found: npt.NDArray[np.bool_] = self.inputs.labels >= 0
+        return found if self.certain is None else self.certain
+
+    @property
+    def second_choices(self) -> Second:
+        """What else each image might be; nothing for those that are certain."""
+        shares, class_ids = self.images.probabilities, self.images.class_ids
+        if (found := self.second) is None:
+            found = none_of(len(class_ids)) if shares is None else second_of(shares, class_ids)
+        return found.without(self.certain_rows)
+
     @cached_property
-    def sized_classes(self) -> list[FoundClass]:
-        """The classes with their numbers of images and labels."""
+    def sized_classes(self) -> list[SizedClass]:
+        """The classes with their numbers of images and labels, and how sure they are."""
         sizes = np.bincount(self.images.class_ids, minlength=len(self.classes))
         labels = self.inputs.labels
         labeled = np.bincount(labels[labels >= 0], minlength=len(self.classes))
         return [
-            dataclasses.replace(each, labeled=int(labeled[c]), count=float(sizes[c]))
+            SizedClass(
+                **dataclasses.asdict(each) | {"labeled": int(labeled[c]), "count": float(sizes[c])},
+                purity=self._purity(c),
+            )
             for c, each in enumerate(self.classes)
         ]
+
+    def _purity(self, class_id: int) -> float | None:
+        """Mean confidence of the images of a class that have no label; None: there are none."""
+        inside = (self.images.class_ids == class_id) & (self.inputs.labels < 0)
+        return round(float(self.images.confidence[inside].mean()), 4) if inside.any() else None
 
 
 def with_sorter(found: Found, *, seed: int) -> Found:
     """With the sorter of its classes, and the outliers among its images by the same measure."""
     images = found.images
-    certain = found.inputs.labels >= 0 if found.certain is None else found.certain
+    certain = found.certain_rows
     with working("outliers"):
         fitted = fit_sorter(
             found.features,

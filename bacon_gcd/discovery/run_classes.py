@@ -20,6 +20,7 @@ from bacon_gcd.discovery.corrected import known_first
 from bacon_gcd.discovery.edited import Applied
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass, Prediction, unused_names
 from bacon_gcd.discovery.recut import neighbors_of
+from bacon_gcd.discovery.second import Second, second_of
 from bacon_gcd.model import Model
 
 IntArray = npt.NDArray[np.int64]
@@ -33,6 +34,7 @@ class Arrived:
     confidence: FloatArray
     known_probability: FloatArray
     outlier: BoolArray
+    second: Second
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,7 @@ class Classes:
             np.where(labels >= 0, 1.0, sure),
             np.where(labels >= 0, 1.0, probability_known(probabilities, len(self.known))),
             (self.sorter.outlier_score(features) >= OUTLIER) & (labels < 0) & (class_ids != opened),
+            second_of(probabilities, class_ids),
         )
 
     def with_known(self, names: Sequence[str], members: Sequence[Tensor]) -> Classes:

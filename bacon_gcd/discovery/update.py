@@ -19,7 +19,7 @@ from bacon_gcd.classes.map import between
 from bacon_gcd.classes.neighbors import nearest
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
-from bacon_gcd.discovery.apply import corrected
+from bacon_gcd.discovery.apply import classes_now, corrected
 from bacon_gcd.discovery.constraints import Constraints
 from bacon_gcd.discovery.duplicates import find_duplicates
 from bacon_gcd.discovery.edited import Applied
@@ -27,9 +27,11 @@ from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.inputs import Inputs
 from bacon_gcd.discovery.new_classes import with_labeled, with_opened
 from bacon_gcd.discovery.pipeline import centroid_method
+from bacon_gcd.discovery.predict import not_read
 from bacon_gcd.discovery.recut import duplicates_of, inputs_of
 from bacon_gcd.discovery.result import Discovery, Found
-from bacon_gcd.discovery.run_classes import Classes, classes_of
+from bacon_gcd.discovery.run_classes import Arrived, Classes, classes_of
+from bacon_gcd.discovery.second import Second, read_second
 from bacon_gcd.discovery.settings import DiscoverSettings, Tell, settings_of, silent
 from bacon_gcd.discovery.write import write_run
 from bacon_gcd.model import CENTROID_METHOD, Model, load_model, tokens_for
@@ -111,7 +113,8 @@ def new_features(
     """(n, D) unit features of new images, by the model of the run."""
     model = load_model(before.folder / "model", device=device)
     tokens = tokens_for(model.backbone, table, vectors, workers=workers)
-    tell(device_line(device))
+    for line in (*not_read(table), device_line(device)):
+        tell(line)
     return model.features(tokens).cpu()
 
 
@@ -183,6 +186,7 @@ def grown(
     method.set_centroids(classes.centroids, temperature=classes.temperature)
     table, n_own = inputs.table, len(own)
     added = [table.class_names[c] if c >= 0 else "" for c in table.labels[n_own:]]
+    arrived = classes.sort(new, inputs.labels[n_own:], opened)
     return Found(
         inputs=inputs,
         method=method,
@@ -190,7 +194,7 @@ def grown(
         classes=classes.found,
         next_id=classes.next_id,
         features=features,
-        images=sorted_rows(applied, classes, inputs.labels, new, neighbors, opened),
+        images=sorted_rows(applied, classes, inputs.labels, arrived, neighbors),
         neighbors=neighbors,
         xy=map_positions(before, own, new),
         duplicates=find_duplicates(
@@ -199,20 +203,28 @@ def grown(
         given=(*(row.label for row in before.rows), *added),
         certain=(inputs.labels >= 0) | np.isin(table.ids, list(applied.constraints.confirmed)),
         sorter=classes.sorter,
+        second=second_before(before, applied, classes).and_of(arrived.second),
     )
+
+
+def second_before(before: DiscoverRun, applied: Applied, classes: Classes) -> Second:
+    """The second choices of the run's own images, by the classes that they mean now."""
+    now = classes_now(before, applied)
+    positions = classes.positions([each.name for each in now.values()]).tolist()
+    found = read_second(before.folder, dict(zip(now, positions, strict=True)), len(before.rows))
+    own = classes.positions([row.class_name for row in applied.rows])
+    return found.without(found.class_ids == own)
 
 
 def sorted_rows(
     applied: Applied,
     classes: Classes,
     labels: IntArray,
-    new: Tensor,
+    arrived: Arrived,
     neighbors: IntArray,
-    opened: IntArray,
 ) -> Sorted:
     """The run's rows as they are, and the new ones by their label or the evidence."""
-    rows, n_new = applied.rows, len(new)
-    arrived = classes.sort(new, labels[-n_new:], opened)
+    rows, n_new = applied.rows, len(arrived.class_ids)
     class_ids = np.concatenate(
         [classes.positions([row.class_name for row in rows]), arrived.class_ids]
     )

@@ -76,6 +76,8 @@ class Place:
             return None  # it was done
         if command in ("discover", "recut", "refit", "update") and begun:
             return None  # a run folder is there as a whole or not at all
+        if command == "predict" and (self.folder / "NEW").exists():
+            return None  # so is a table
         return self.server.run(*words)
 
     def contents(self):
