@@ -18,7 +18,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bacon_gcd import __version__
-from bacon_gcd.backbone.bank import FreshTokens, ReadyTokens, TokenSource
+from bacon_gcd.backbone.bank import (
+    FreshTokens,
+    ReadyTokens,
+    TokenSource,
+    banks_dir,
+    build_bank,
+)
 from bacon_gcd.backbone.base import Backbone
 from bacon_gcd.backbone.vectors import Vectors
 from bacon_gcd.backbone.weights import load_backbone
@@ -32,13 +38,21 @@ from bacon_gcd.methods import METHODS, settings_for
 from bacon_gcd.methods.base import Method, Predictor, Task
 from bacon_gcd.methods.stored import load_state
 from bacon_gcd.system.devices import Device
-from bacon_gcd.system.files import read_json, read_tensors, sha256_of, write_atomic, write_json
-from bacon_gcd.system.processes import gather_rows, share
+from bacon_gcd.system.files import (
+    read_json,
+    read_tensors,
+    sha256_of,
+    writable,
+    write_atomic,
+    write_json,
+)
+from bacon_gcd.system.processes import gather_rows, n_processes, share
 from bacon_gcd.system.progress import progress
 
 FORMATS = (1, 2)  # from 2 on there may be a sorter
 CENTROID_METHOD = "anchored-kmeans"  # sorts by centroids alone, needs no training
 CHUNK = 256  # images that are sorted at a time
+LEAST_STORED = 8  # images whose features are kept for the next command
 WEIGHTS, FACTS, CARD = "model.safetensors", "model.json", "README.md"
 SORTER = "sorter.safetensors"
 
@@ -109,7 +123,8 @@ class Model:
 
     def predict(self, table: ImageTable, *, workers: int = 0) -> Answers:
         """Sort the images of a table."""
-        return self.answer(table.ids, tokens_for(self.backbone, table, workers=workers))
+        source = tokens_for(self.backbone, table, workers=workers, stored=False)
+        return self.answer(table.ids, source)
 
     @torch.no_grad()
     def answer(self, ids: tuple[str, ...], source: TokenSource) -> Answers:
@@ -172,9 +187,18 @@ def _of_all(parts: Sequence[npt.NDArray[Any] | None], n_images: int) -> npt.NDAr
 
 
 def tokens_for(
-    backbone: Backbone, table: ImageTable, features: str | Path | None = None, *, workers: int
+    backbone: Backbone,
+    table: ImageTable,
+    features: str | Path | None = None,
+    *,
+    workers: int,
+    stored: bool = True,
 ) -> TokenSource:
-    """The trunk's tokens of a table's images, computed when asked for; or ready vectors of them."""
+    """The trunk's tokens of a table's images, or ready vectors of them.
+
+    stored: whether vectors that a frozen backbone makes are kept, and taken from where they are.
+        Tokens of backbones with a trained part are large, so they are computed when asked for.
+    """
     if isinstance(backbone, Vectors):
         if features is None:
             raise UserError("the run was made from ready vectors; give those of the new images too")
@@ -182,8 +206,20 @@ def tokens_for(
         return ReadyTokens(vectors, device=backbone.device)
     if features is not None:
         raise UserError(f"{features}: the run has backbone {backbone.name} and reads images itself")
+    rows = np.arange(len(table))
+    if stored and _worth_storing(backbone, table):
+        return build_bank(table, rows, backbone, n_views=0, workers=workers)
     view = ViewSettings(kind="weak", image_size=backbone.image_size)
-    return FreshTokens(table, np.arange(len(table)), backbone, view, workers=workers)
+    return FreshTokens(table, rows, backbone, view, workers=workers)
+
+
+def _worth_storing(backbone: Backbone, table: ImageTable) -> bool:
+    """Whether a bank saves more than it costs, and can be made.
+
+    Banks of a few images each, of a program that sorts every new one at once, would fill the cache.
+    """
+    small = len(backbone.token_shape) == 1
+    return small and len(table) >= LEAST_STORED and n_processes() == 1 and writable(banks_dir())
 
 
 def _fitting(

@@ -29,6 +29,13 @@ def cache_dir() -> Path:
     return Path(base).expanduser() / "bacon_gcd"
 
 
+def writable(folder: Path) -> bool:
+    """Whether files can be made in this folder, or it can be made itself."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK)
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write so that a kill at any byte leaves the old file or the new one, never a part."""
     if _is_stream(path):

@@ -17,6 +17,7 @@ from bacon_gcd.system.files import (
     read_tensors,
     replacing_folder,
     sha256_of,
+    writable,
     write_atomic,
     write_json,
 )
@@ -170,3 +171,11 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, code
         pass
     monkeypatch.undo()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_is_not_there_is_writable_where_it_can_be_made(tmp_path, monkeypatch):
+    assert writable(tmp_path / "a/b")
+    (tmp_path / "file").write_text("")
+    assert not writable(tmp_path / "file/b")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert not writable(tmp_path)
