@@ -34,13 +34,22 @@ function makeDetail(images) {
     return row;
   }
 
+  // A similar image and the class it is in.
+  function neighbor(n) {
+    const figure = makeElement("figure", "shot"), name = makeElement("figcaption"), { name: text } = images.classOf(n);
+    name.append(...breakable(text));
+    name.title = text;
+    figure.append(images.button(n), name);
+    return figure;
+  }
+
   function fill() {
     const n = list[at], near = data.neighbors?.[n] ?? [];
     showPicture(n);
     part("h3").textContent = data.ids[n];
     part("dl").replaceChildren(...images.facts(n).map(factRow));
     part(".near").hidden = near.length === 0;
-    part(".near .shots").replaceChildren(...near.map(images.button));
+    part(".near .shots").replaceChildren(...near.map(neighbor));
     part(".walk").hidden = list.length < 2;
   }
 

@@ -17,6 +17,11 @@ function makeElement(tag, name = "", text = undefined) {
   return made;
 }
 
+// A name that may be broken after its underscores, as nodes; its text stays what it is.
+function breakable(name) {
+  return name.split(/(?<=_)(?!_|$)/).flatMap((part, at) => (at ? [makeElement("wbr"), part] : [part]));
+}
+
 // Images are numbered; number n < data.n_shown has a thumbnail, tile n of the sprite sheets.
 function makeImages(data) {
   const grid = Number(getComputedStyle(document.documentElement).getPropertyValue("--grid"));

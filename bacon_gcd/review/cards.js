@@ -1,5 +1,5 @@
 // The grid of images: a card for each, made once and touched only when its image changed.
-import { arrange, className, find, kind, make, request } from "./dom.js";
+import { arrange, breakable, className, find, kind, make, request } from "./dom.js";
 import { enlarge } from "./large.js";
 import { CONFIRMED, LABELED, OUTLIER, WRONG, changed, fetchNames, has, imageUrl, model, nameOf, percent } from "./model.js";
 import { enqueue } from "./queue.js";
@@ -43,8 +43,8 @@ function fillCard(found, number) {
   found.className = `card ${kind(own)}${has(number, WRONG) ? " is-wrong" : ""}`;
   const [markClass, text] = markOf(number);
   mark.className = `mark ${markClass}`;
-  mark.textContent = text;
-  caption.children[0].textContent = own.name;
+  mark.replaceChildren(...breakable(text));
+  caption.children[0].replaceChildren(...breakable(own.name));
   caption.children[1].textContent = percent(number);
   image.alt = `${nameOf(number)}, ${own.name}`;
   found.tabIndex = number === ui.framed ? 0 : -1;

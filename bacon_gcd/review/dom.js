@@ -9,6 +9,11 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+// A name that may be broken after its underscores, as nodes; its text stays what it is.
+export function breakable(name) {
+  return name.split(/(?<=_)(?!_|$)/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+}
+
 export const kind = (each) => (each.known ? "known" : "novel");
 export const badge = (each) => make("span", { className: `badge ${kind(each)}`, textContent: each.known ? "known" : "new" });
 export const className = (id) => model.classes.get(id)?.name ?? "";

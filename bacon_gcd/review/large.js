@@ -1,5 +1,5 @@
 // One image large, beside those it looks like and examples of the class it is in.
-import { badge, className, find, make, request } from "./dom.js";
+import { badge, breakable, className, find, make, request } from "./dom.js";
 import { CONFIRMED, WRONG, has, imageUrl, model, percent } from "./model.js";
 
 let enlarged = null;
@@ -23,6 +23,7 @@ export async function enlarge(number) {
   const found = await request(`/about/${number}`);
   if (found === null || enlarged !== number) return;
   find("#large-name").textContent = image.alt = found.name;
+  if (found.second) find("#large-facts").append(...secondChoice(...found.second));
   if (found.label && found.label !== className(model.classOf[number])) find("#large-facts").append(`, labeled ${found.label}`);
   find("#large-neighbors").replaceChildren(...strip("Looks most like", found.neighbors, true));
   find("#large-examples").replaceChildren(...found.examples.flatMap((each) => strip(
@@ -32,18 +33,20 @@ export async function enlarge(number) {
 function drawFacts(number) {
   const each = model.classes.get(model.classOf[number]);
   const said = has(number, WRONG) ? "marked as wrong here" : has(number, CONFIRMED) ? "confirmed" : `${percent(number)} sure`;
-  find("#large-class").replaceChildren(each.name, badge(each));
+  find("#large-class").replaceChildren(...breakable(each.name), badge(each));
   find("#large-facts").replaceChildren(said);
   const other = model.suggested.get(number);
-  if (other !== undefined) find("#large-facts").append(`, looks like ${className(other)}`);
+  if (other !== undefined) find("#large-facts").append(", looks like ", ...breakable(className(other)));
 }
+
+const secondChoice = (id, permille) => [", second choice ", ...breakable(className(id)), ` (${Math.round(permille / 10)}%)`];
 
 function strip(title, numbers, named) {
   if (!numbers.length) return [];
   const images = numbers.map((number) => {
     const name = className(model.classOf[number]);
     const button = make("button", { type: "button", title: named ? name : "" }, make("img", { src: imageUrl(number), alt: name }));
-    if (named) button.append(make("span", { textContent: name }));
+    if (named) button.append(make("span", {}, ...breakable(name)));
     button.addEventListener("click", () => enlarge(number));
     return button;
   });

@@ -1,7 +1,7 @@
 // The review page: lists of images, and what keys and buttons do. Images and classes go by number.
 import { ask } from "./ask.js";
 import { drawGrid, more } from "./cards.js";
-import { badge, find, make, request, tell } from "./dom.js";
+import { badge, breakable, find, make, request, tell } from "./dom.js";
 import { prepareDrag } from "./drag.js";
 import { closeLarge, enlarge, enlargedImage, isLarge, toggleFull } from "./large.js";
 import { learn, watchLearning } from "./learning.js";
@@ -53,12 +53,18 @@ async function show(which) {
   draw();
   scrollTo({ top: 0, behavior: "instant" });
   find("#classes [aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  focusFramed();
   if (ui.view === "map") await showMap();
+}
+
+// Keys act on the framed image; what has the focus for another reason keeps it.
+function focusFramed() {
+  if (document.activeElement === document.body) ui.cards.get(ui.framed)?.focus({ preventScroll: true });
 }
 
 function drawView() {
   const each = model.classes.get(ui.view);
-  find("#view-name").replaceChildren(each ? each.name : LISTS[ui.view][0]);
+  find("#view-name").replaceChildren(...(each ? breakable(each.name) : [LISTS[ui.view][0]]));
   if (each) find("#view-name").append(badge(each));
   find("#class-actions").hidden = !each;
   find("#map").hidden = ui.view !== "map";
@@ -244,5 +250,5 @@ function prepare() {
 
 paint();
 prepare();
-if (await load("/state")) { draw(); await watchLearning(); }
+if (await load("/state")) { draw(); focusFramed(); await watchLearning(); }
 root.dataset.ready = "yes";

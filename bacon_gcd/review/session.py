@@ -18,6 +18,7 @@ from bacon_gcd.discovery.edited import Changed, EditedRun
 from bacon_gcd.discovery.edits import Edit, EditLog, edits_path
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
 from bacon_gcd.discovery.names import read_names
+from bacon_gcd.discovery.second import read_second
 from bacon_gcd.review.asked import (
     class_name,
     describe,
@@ -42,6 +43,8 @@ class Session:
     def __init__(self, folder: str | Path) -> None:
         self.run = DiscoverRun.load(folder)
         self.proposals = read_names(self.run.folder)
+        ids = {each.name: each.id for each in self.run.classes}
+        self.seconds = read_second(self.run.folder, ids, len(self.run.rows))
         self.log = EditLog(edits_path(self.run.folder))
         self.lock = RLock()
         self.key = secrets.token_hex(4)
@@ -177,9 +180,17 @@ class Session:
             return {
                 "name": visible(row.file_name),
                 "label": visible(row.label),
+                "second": self._second(number),
                 "neighbors": [each for each in near if each >= 0],
                 "examples": [self._examples(each, without=number) for each in proposed],
             }
+
+    def _second(self, number: int) -> list[int] | None:
+        """Its second choice and how sure that is, per mille; None: not known, or in it by now."""
+        class_id, sure = int(self.seconds.class_ids[number]), self.seconds.confidence[number]
+        if class_id not in self.edited.classes or class_id == self.edited.class_of[number]:
+            return None
+        return [class_id, round(1000 * float(sure))]
 
     def _examples(self, class_id: int, *, without: int) -> dict[str, Any]:
         """Labeled and confirmed images of a class; where it has none, its surest ones."""

@@ -1,5 +1,5 @@
 // The side of the page: lists to check, and all classes.
-import { arrange, find, kind, make } from "./dom.js";
+import { arrange, breakable, find, kind, make } from "./dom.js";
 import { count, imageUrl, model, ordered } from "./model.js";
 import { enqueue } from "./queue.js";
 import { LISTS, ui } from "./ui.js";
@@ -45,7 +45,7 @@ function entry(show, which, className, name, number, cover) {
     button.dataset.cover = String(cover);
     button.children[0].replaceChildren(...(cover === undefined ? [] : [make("img", { src: imageUrl(cover), alt: "", loading: "lazy" })]));
   }
-  button.children[1].textContent = name;
+  if (button.children[1].textContent !== name) button.children[1].replaceChildren(...breakable(name));
   button.children[2].textContent = number;
   button.setAttribute("aria-current", String(which === ui.view));
   return button;

@@ -55,6 +55,7 @@ def test_hostile_names_are_shown_as_text_and_run_nothing(watch, hostile_report):
     page = watched.open(hostile_report)
     page.locator("#classes [data-image]").first.click()
     page.keyboard.press("ArrowRight")
+    assert HOSTILE[0] in page.locator("#detail .near figcaption").all_inner_texts()
     page.keyboard.press("Escape")
     page.focus("#plot")
     for _ in range(4):
@@ -78,6 +79,10 @@ def test_a_thumbnail_opens_and_the_arrow_keys_go_on(watch, report):
     assert page.inner_text("#detail h3") == "folder/image_9.png"
     assert "newly found class" in page.inner_text("#detail dl")
     assert page.locator("#detail .near button").count() == 2
+    near = page.locator("#detail .near figure")
+    assert near.locator("figcaption").all_inner_texts() == near.locator("button").evaluate_all(
+        "found => found.map((each) => each.getAttribute('aria-label').split(', ').pop())"
+    )
     page.keyboard.press("Escape")
     assert not page.evaluate("document.querySelector('#detail').open")
     assert thumbnail.evaluate("element => element === document.activeElement")

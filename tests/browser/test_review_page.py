@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'bacon-gcd[review]'")
@@ -214,6 +216,74 @@ def test_the_keyboard_alone_confirms_moves_marks_and_undoes(watch, serve, tmp_pa
     page.wait_for_selector("#large-image")
     kinds = [each["kind"] for each in read_edits(edits_path(run))]
     assert kinds == ["confirm", "wrong", "undo", "move"]
+
+
+def test_keys_act_on_the_first_image_when_the_page_or_a_list_opens(watch, serve, tmp_path):
+    run = make_run(tmp_path)
+    page = visit(watch(), serve(run))
+    assert page.inner_text("#chosen") == "framed image"
+    first = page.locator("#grid .card").first.get_attribute("data-image")
+    assert page.get_attribute(":focus", "data-image") == first
+    page.keyboard.press("c")
+    page.wait_for_selector("#undo:has-text('confirm 1')")
+    page.keyboard.press("j")  # the first class
+    page.wait_for_selector("#view-name:has-text('cat')")
+    page.keyboard.press("w")
+    page.wait_for_selector("#undo:has-text('wrong 1')")
+    confirmed, wrong = read_edits(edits_path(run))
+    assert (confirmed["kind"], wrong["kind"]) == ("confirm", "wrong")
+    assert confirmed["files"] == [DiscoverRun.load(run).rows[int(first)].file_name]
+
+
+def test_names_are_broken_after_underscores_and_are_the_same_text(watch, serve, tmp_path):
+    bird = "Whip_poor_Will_of_the_Far_North"
+    classes = [FoundClass(0, bird, True), FoundClass(1, "__<b>_x", True)]
+    watched = watch(viewport={"width": 1280, "height": 800})
+    page = visit(watched, serve(make_run(tmp_path, predictions(classes), classes)))
+    lines = """(element) => {
+      const range = document.createRange(), lines = new Map();
+      for (const node of element.childNodes) {
+        if (node.nodeType !== Node.TEXT_NODE) continue;
+        for (let at = 0; at < node.length; at++) {
+          range.setStart(node, at);
+          range.setEnd(node, at + 1);
+          const top = Math.round(range.getBoundingClientRect().top);
+          lines.set(top, (lines.get(top) ?? "") + node.data[at]);
+        }
+      }
+      return [...lines.values()];
+    }"""
+    open_class(page, bird)
+    caption = page.locator("#grid .card .name").first
+    for each in (caption, page.locator("#classes .name", has_text=bird)):
+        each.evaluate("(element) => { element.style.width = '6rem'; }")
+        broken = each.evaluate(lines)
+        assert len(broken) > 1
+        assert all(line.endswith("_") for line in broken[:-1])
+        assert each.evaluate("each => each.textContent") == bird
+        assert each.inner_text() == bird
+    assert "__<b>_x" in class_names(page)
+    assert watched.complaints == []
+
+
+def test_the_large_view_names_the_second_choice_where_it_is_known(watch, serve, tmp_path):
+    run = make_run(tmp_path)
+    table = pq.read_table(run / "predictions.parquet")
+    second = ["dog" if name == "cat" else "" for name in table["class"].to_pylist()]
+    table = table.append_column("second_class", pa.array(second))
+    table = table.append_column("second_confidence", pa.array([0.214] * len(second)))
+    pq.write_table(table, run / "predictions.parquet")
+    watched = watch()
+    page = visit(watched, serve(run))
+    open_class(page, "cat")
+    page.locator("#grid .card").first.dblclick()
+    page.wait_for_selector("#large-facts:has-text('second choice dog (21%)')")
+    page.keyboard.press("Escape")
+    open_class(page, "novel_000")
+    page.locator("#grid .card").first.dblclick()
+    page.wait_for_selector("#large-name:has-text('in/2_')")
+    assert "second" not in page.inner_text("#large-facts")
+    assert watched.complaints == []
 
 
 def test_a_class_is_split_and_the_most_uncertain_image_comes_first(watch, serve, tmp_path):
