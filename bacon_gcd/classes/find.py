@@ -230,8 +230,9 @@ def rules_for(sizes: IntArray, n_images: int, rules: Rules = RULES) -> Rules:
     """The rules for new classes that are as large as the known ones.
 
     That is, as large as the class of an image is on average: beside many small classes, few large
-    ones would else be cut into parts that are too small for them. Without known classes there are
-    taken to be `usual_classes`.
+    ones would else be cut into parts that are too small for them. Few known classes are a poor
+    measure: `size_classes` of usual size are added to them. Without any there are taken to be
+    `usual_classes`.
 
     Args:
         sizes: (K,) images of each known class.
@@ -239,7 +240,9 @@ def rules_for(sizes: IntArray, n_images: int, rules: Rules = RULES) -> Rules:
     """
     if not len(sizes):
         return rules.for_class_size(n_images / rules.usual_classes)
-    return rules.for_class_size(float((sizes**2).sum() / sizes.sum()))
+    share = float((sizes**2).sum() / sizes.sum()) / rules.usual_images
+    sure = len(sizes) / (len(sizes) + rules.size_classes)
+    return rules.for_class_size(rules.usual_images * share**sure)
 
 
 def count_classes(

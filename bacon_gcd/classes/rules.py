@@ -67,6 +67,8 @@ class Rules:
     """Of the scores of hidden classes, where no class has a second label to hide."""
     usual_images: float = 40.0
     """Images of a class, on average, from which on `rows_per_part` and `evidence_weight` hold."""
+    size_classes: float = 2.0
+    """Classes of that size that count beside the known ones when it is asked how large they are."""
     usual_classes: float = 15.0
     """Classes where no label tells how large they are."""
     rows_per_part: int = 8

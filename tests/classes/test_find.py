@@ -158,12 +158,19 @@ def test_known_classes_are_uneven_from_the_limit_on():
 
 
 def test_new_classes_are_taken_to_be_as_large_as_known_ones():
-    rules = Rules(usual_images=40.0, rows_per_part=8, evidence_weight=0.02)
+    rules = Rules(usual_images=40.0, rows_per_part=8, evidence_weight=0.02, size_classes=0.0)
     found = rules_for(np.array([20, 20]), 999, rules)
     assert (found.rows_per_part, found.evidence_weight) == (4, pytest.approx(0.04))
     assert rules_for(np.array([10, 10, 60]), 999, rules) == rules  # 47.5, as most images see it
     tiny = rules_for(np.array([1, 1]), 999, rules)
     assert (tiny.rows_per_part, tiny.evidence_weight) == (2, 0.25)
+
+
+def test_few_known_classes_say_less_of_the_size_of_new_ones():
+    rules = Rules(usual_images=40.0, evidence_weight=0.02, size_classes=2.0)
+    two, many = (rules_for(np.full(n, 10), 999, rules) for n in (2, 2000))
+    assert two.evidence_weight == pytest.approx(0.02 * 2)  # half of the way, in logs, to 0.08
+    assert many.evidence_weight == pytest.approx(0.08, rel=0.01)
 
 
 def test_many_small_classes_are_all_found():
