@@ -20,9 +20,7 @@ from bacon_gcd.system.files import write_atomic
 
 ENDING = ".piece"
 EVERY = 2.0  # seconds of work that a kill may cost
-SHARE = (
-    0.01  # of the time that putting aside may take; where the disk is slow, it is done less often
-)
+SHARE = 0.01  # of the time that putting aside may take: on a slow disk it is done less often
 CHECKSUM_BYTES = 4
 
 
