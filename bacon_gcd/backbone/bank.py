@@ -308,6 +308,8 @@ def only_writer(folder: Path, *, wait: bool = True) -> Iterator[None]:
         remove_parts(folder)
         yield
     finally:
+        if not any(each.name != LOCK for each in folder.glob("*")):  # nothing could be stored
+            shutil.rmtree(folder, ignore_errors=True)
         lock.release()
 
 

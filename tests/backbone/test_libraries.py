@@ -317,7 +317,7 @@ def test_a_model_of_the_hub_that_cannot_be_used_is_not_kept(tmp_path, monkeypatc
     monkeypatch.setattr("bacon_gcd.backbone.hub._look_up", lambda address: None)
     with pytest.raises(UserError, match="does not read images"):
         get("hf:org/bert")
-    assert not list((tmp_path / "cache" / "weights" / "hf").iterdir())
+    assert not (tmp_path / "cache" / "weights" / "hf").exists()
 
 
 # ----------------------------------------------------------------------------------- in commands
