@@ -166,6 +166,20 @@ def store(path, table, rows, classes, backbone, undo=None):
     np.savez(path, x=values, y=classes[rows])
 
 
+def described(stem, images, rows, classes):
+    """(n, D + E) features of some images with their edges behind them, stored under this name."""
+    size, whole, parts = fitting_size(BACKBONE, images), seen_whole(images), []
+    network = load_backbone(BACKBONE, image_size=size, tuned=untrained(BACKBONE), uncropped=whole)
+    edges = Edges(size)
+    edges.uncropped = whole
+    for what, backbone in (("network", network), ("edges", edges)):
+        stored = OUT / "features" / f"{stem}-{what}.npz"
+        if not stored.exists():
+            store(stored, images, rows, classes, backbone)
+        parts.append(read_features(stored)[0])
+    return np.concatenate(parts, axis=1)
+
+
 def read_features(stored):
     """What `store` wrote: (N, D) and (N,)."""
     found = np.load(stored, allow_pickle=False)

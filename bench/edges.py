@@ -16,14 +16,13 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_digits
 
-from bacon_gcd.backbone.edges import N_VALUES, Edges
-from bacon_gcd.backbone.weights import load_backbone, untrained
+from bacon_gcd.backbone.edges import N_VALUES
 from bacon_gcd.classes.beside import both, mutual_agreement, weigh_second
 from bacon_gcd.classes.find import answered
 from bacon_gcd.classes.question import Question
 from bacon_gcd.data.images import from_arrays
 from bench.discovery import shares
-from bench.discovery_sets import BACKBONE, OUT, read_features, store
+from bench.discovery_sets import described
 from bench.measure import table
 from bench.telling import drawn
 
@@ -79,23 +78,16 @@ def descriptions(name, pixels, classes):
     """(N, D + E) features with edges behind them of some images of each class, and (N,) classes."""
     rng = np.random.default_rng(0)
     some = [rng.permutation(np.flatnonzero(classes == c))[: FEW[name]] for c in np.unique(classes)]
-    rows, images, parts = np.concatenate(some), from_arrays(pixels), []
-    network = load_backbone(BACKBONE, tuned=untrained(BACKBONE), uncropped=True)
-    edges = Edges(network.image_size)
-    edges.uncropped = True
-    for what, backbone in (("network", network), ("edges", edges)):
-        stored = OUT / "features" / f"{name}-of-edges-{what}.npz"
-        if not stored.exists():
-            store(stored, images, rows, classes, backbone)
-        parts.append(read_features(stored)[0])
-    return np.concatenate(parts, axis=1), classes[rows]
+    rows = np.concatenate(some)
+    x = described(f"{name}-of-edges", from_arrays(pixels), rows, classes)
+    return x, classes[rows]
 
 
-def asked(described, classes):
+def asked(all_rows, classes):
     """A row per question: agreement, weight, and percent right without and with edges."""
     rng = np.random.default_rng(SEED)
     for _ in range(N_QUESTIONS):
-        rows, true, labels, n_known = drawn(described, classes, rng, every=rng.random() < 0.4)
+        rows, true, labels, n_known = drawn(all_rows, classes, rng, every=rng.random() < 0.4)
         x, edges = (torch.from_numpy(p) for p in np.split(rows, [-N_VALUES], axis=1))
         found = weigh_second(Question(x, labels, 0), lambda some, all_=edges: all_[some])
         seen = both(x, edges, found.weight) if found.weight else x

@@ -16,21 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bacon_gcd.backbone.edges import Edges
-from bacon_gcd.backbone.weights import load_backbone, untrained
-from bacon_gcd.discovery.image_size import fitting_size, seen_whole
 from bench.discovery import ours, shares
 from bench.discovery_rivals import RIVALS
-from bench.discovery_sets import (
-    BACKBONE,
-    LABELS,
-    OUT,
-    as_discovered,
-    labeled_folder,
-    mixture,
-    read_features,
-    store,
-)
+from bench.discovery_sets import LABELS, as_discovered, described, labeled_folder, mixture
 from bench.measure import table
 
 LARGEST, DRAWS, SHARES, RATIOS = 60, 3, (0.5, 0.8), (1, 20)
@@ -42,22 +30,13 @@ BESIDE = (
 )
 
 
-def described(folder):
+def some_of(folder):
     """(N, D + E) features of some images of each class, edges behind them, and (N,) classes."""
     images, classes = labeled_folder(folder)
     rng = np.random.default_rng(0)
     some = [rng.permutation(np.flatnonzero(classes == c))[:LARGEST] for c in np.unique(classes)]
-    rows, parts = np.sort(np.concatenate(some)), []
-    size, whole = fitting_size(BACKBONE, images), seen_whole(images)
-    network = load_backbone(BACKBONE, image_size=size, tuned=untrained(BACKBONE), uncropped=whole)
-    edges = Edges(size)
-    edges.uncropped = whole
-    for what, backbone in (("network", network), ("edges", edges)):
-        stored = OUT / "features" / f"elsewhere-{folder.name}-{what}.npz"
-        if not stored.exists():
-            store(stored, images, rows, classes, backbone)
-        parts.append(read_features(stored)[0])
-    return np.concatenate(parts, axis=1), classes[rows]
+    rows = np.sort(np.concatenate(some))
+    return described(f"elsewhere-{folder.name}", images, rows, classes), classes[rows]
 
 
 def cells_of(name, x, classes):
@@ -113,7 +92,7 @@ def main():
     folder, rows = Path(os.environ["BENCH_SETS"]), []
     names = sys.argv[1:] or sorted(each.parent.name for each in folder.glob("*/truth.csv"))
     for name in names:
-        rows.append(row(name, cells_of(name, *described(folder / name))))
+        rows.append(row(name, cells_of(name, *some_of(folder / name))))
         print(table(rows), flush=True)
 
 

@@ -43,7 +43,7 @@ def predictions(classes=CLASSES, per_class=4):
     return rows
 
 
-def make_run(folder, rows=None, classes=CLASSES, *, next_id=4, images=True):
+def make_run(folder, rows=None, classes=CLASSES, *, next_id=4, images=True, second=None):
     """A run folder and its source folder; every class has its own color and direction."""
     rows = predictions(classes) if rows is None else rows
     names = {row.file_name for row in rows}
@@ -51,7 +51,7 @@ def make_run(folder, rows=None, classes=CLASSES, *, next_id=4, images=True):
     source, run = folder / "source", folder / "run"
     source.mkdir(parents=True)
     write_atomic(run / "config.toml", to_toml({"source": str(source)}).encode())
-    write_predictions(run, rows, classes, next_id=next_id)
+    write_predictions(run, rows, classes, next_id=next_id, second=second)
     names = [each.name for each in classes]
     features = np.zeros((len(rows), 8), np.float32)
     for number, row in enumerate(rows):

@@ -86,3 +86,13 @@ def missing_remark(table: Path, bad: Iterable[Quarantined]) -> list[str]:
     if len(missing) == 1:
         return [f"1 row of {table.name} names no image: {missing[0]}"]
     return [f"{len(missing)} rows of {table.name} name no image, first: {missing[0]}"]
+
+
+def unreadable_remark(bad: Sequence[Quarantined]) -> list[str]:
+    """One line about files that cannot be read, if there are any."""
+    if not bad:
+        return []
+    first = f"{bad[0].id} ({bad[0].reason})"
+    if len(bad) == 1:
+        return [f"1 image cannot be read: {first}"]
+    return [f"{len(bad)} images cannot be read, first: {first}"]

@@ -26,8 +26,9 @@ from bacon_gcd.data.array_files import read_npy
 from bacon_gcd.data.entries import extensions
 from bacon_gcd.data.images import TABLES, ImageTable, read_npz
 from bacon_gcd.data.pixels import Box, FileSource
+from bacon_gcd.discovery import second as seconds
 from bacon_gcd.system.files import read_json, write_atomic, write_json
-from bacon_gcd.system.tables import write_csv
+from bacon_gcd.system.tables import write_csv, write_parquet
 
 BOX = re.compile(r"(?P<file>.+)#(\d+),(\d+),(\d+),(\d+)", re.DOTALL)
 
@@ -275,15 +276,21 @@ def write_predictions(
     classes: Iterable[FoundClass],
     *,
     next_id: int,
+    second: seconds.Second | None = None,
 ) -> None:
-    """Write predictions.parquet, predictions.csv and classes.json, each whole or not at all."""
-    cells = [row.cells() for row in rows]
-    buffer = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(cells, schema=SCHEMA), buffer)
-    write_atomic(folder / "predictions.parquet", buffer.getvalue().to_pybytes())
-    flat = [cell | {"neighbors": ";".join(cell["neighbors"])} for cell in cells]
-    write_csv(folder / "predictions.csv", flat, columns=SCHEMA.names)
+    """Write predictions.parquet, predictions.csv and classes.json, each whole or not at all.
+
+    second: the second choices of the images, which stand behind the other columns.
+    """
+    cells, schema = [row.cells() for row in rows], SCHEMA
     listed = [asdict(each) for each in classes]
+    if second is not None:
+        more = second.cells([each["name"] for each in listed])
+        cells = [own | beside for own, beside in zip(cells, more, strict=True)]
+        schema = pa.schema([*SCHEMA, *seconds.COLUMNS.items()])
+    write_parquet(folder / "predictions.parquet", cells, schema=schema)
+    flat = [cell | {"neighbors": ";".join(cell["neighbors"])} for cell in cells]
+    write_csv(folder / "predictions.csv", flat, columns=schema.names)
     write_json(folder / "classes.json", {"classes": listed, "next_id": next_id})
 
 

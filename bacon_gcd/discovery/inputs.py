@@ -31,6 +31,7 @@ from bacon_gcd.classes.beside import Second
 from bacon_gcd.config import UserError
 from bacon_gcd.data.images import ImageTable, read_images
 from bacon_gcd.data.joined import join
+from bacon_gcd.data.remarks import unreadable_remark
 from bacon_gcd.data.vector_files import read_features
 from bacon_gcd.discovery.edges import Pictures, joined_with_edges, weigh_edges
 from bacon_gcd.discovery.folder import DiscoverRun
@@ -143,13 +144,9 @@ def read_inputs(
 def told_of(table: ImageTable) -> list[str]:
     """What a person is told about the images before anything is done with them."""
     bad = table.unreadable
-    if not bad:
-        return [table.summary(), *table.remarks]
-    first = f"{bad[0].id} ({bad[0].reason})"
-    line = f"1 image cannot be read: {first}; quarantine.csv of the run lists it"
-    if len(bad) > 1:
-        line = f"{len(bad)} images cannot be read, first: {first}; quarantine.csv lists them all"
-    return [table.summary(), line, *table.remarks]
+    where = "lists them all" if len(bad) > 1 else "of the run lists it"
+    lines = [f"{line}; quarantine.csv {where}" for line in unreadable_remark(bad)]
+    return [table.summary(), *lines, *table.remarks]
 
 
 def inputs_with_edges(

@@ -11,6 +11,7 @@ import numpy as np
 
 from bacon_gcd.data.entries import describe_ignored
 from bacon_gcd.data.images import ImageTable, read_images
+from bacon_gcd.data.remarks import unreadable_remark
 from bacon_gcd.discovery import second
 from bacon_gcd.discovery.apply import classes_now, corrected
 from bacon_gcd.discovery.folder import DiscoverRun, FoundClass
@@ -115,14 +116,7 @@ def predicted(
 
 def not_read(table: ImageTable) -> list[str]:
     """One line about files that cannot be read, and one about files of other kinds."""
-    told, bad = [], table.quarantine
-    if bad:
-        first = f"{bad[0].id} ({bad[0].reason})"
-        told.append(
-            f"1 image cannot be read: {first}"
-            if len(bad) == 1
-            else f"{len(bad)} images cannot be read, first: {first}"
-        )
+    told = unreadable_remark(table.quarantine)
     if table.ignored:
         n_ignored = _number(sum(table.ignored.values()), "other file")
         told.append(f"{n_ignored} ignored: {describe_ignored(table.ignored)}")

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bacon_gcd.config import UserError, one_line
-from bacon_gcd.system.tables import write_csv, write_parquet
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -76,17 +75,6 @@ def second_of(
 def none_of(n_images: int) -> Second:
     """Nothing is known of what comes second."""
     return Second(np.full(n_images, -1, dtype=np.int64), np.zeros(n_images))
-
-
-def add_second(folder: Path, second: Second, class_names: Sequence[str]) -> None:
-    """Add the columns to the predictions of a run, which are there already."""
-    table = pq.read_table(folder / "predictions.parquet")
-    both = zip(table.to_pylist(), second.cells(class_names), strict=True)
-    rows = [row | more for row, more in both]
-    schema = pa.schema([*table.schema, *COLUMNS.items()])
-    write_parquet(folder / "predictions.parquet", rows, schema=schema)
-    flat = [row | {"neighbors": ";".join(row["neighbors"])} for row in rows]
-    write_csv(folder / "predictions.csv", flat, columns=schema.names)
 
 
 def read_second(folder: Path, positions: Mapping[str, int], n_images: int) -> Second:

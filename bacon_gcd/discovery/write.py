@@ -10,7 +10,6 @@ from bacon_gcd.config import to_toml
 from bacon_gcd.discovery.folder import Prediction, write_matrix, write_predictions
 from bacon_gcd.discovery.names import write_names
 from bacon_gcd.discovery.result import Found
-from bacon_gcd.discovery.second import add_second
 from bacon_gcd.discovery.settings import DiscoverSettings
 from bacon_gcd.discovery.summary import expected_note, notes, write_page
 from bacon_gcd.model import describe_backbone, save_model
@@ -23,8 +22,13 @@ def write_run(folder: Path, settings: DiscoverSettings, found: Found) -> None:
     """Write everything a later command needs, and the report."""
     table = found.inputs.table
     write_atomic(folder / "config.toml", to_toml(dataclasses.asdict(settings)).encode())
-    write_predictions(folder, predictions(found), found.sized_classes, next_id=found.next_id)
-    add_second(folder, found.second_choices, found.class_names)
+    write_predictions(
+        folder,
+        predictions(found),
+        found.sized_classes,
+        next_id=found.next_id,
+        second=found.second_choices,
+    )
     write_matrix(folder / "features.npy", found.features.numpy())
     if found.images.probabilities is not None:
         write_matrix(folder / "probabilities.npy", found.images.probabilities)

@@ -11,7 +11,7 @@ import pytest
 
 from bacon_gcd.config import UserError
 from bacon_gcd.discovery.folder import DiscoverRun
-from bacon_gcd.discovery.second import Second, add_second, none_of, read_second, second_of
+from bacon_gcd.discovery.second import Second, none_of, read_second, second_of
 from tests.discover_samples import CLASSES, make_run
 from tests.new_photos import add
 
@@ -44,10 +44,10 @@ def columns_of(folder):
 
 
 def test_the_columns_stand_behind_the_others_and_every_reader_goes_on(tmp_path):
-    run = make_run(tmp_path, images=False)
-    before, header = DiscoverRun.load(run), (run / "predictions.csv").read_text().split("\n")[0]
+    plain = make_run(tmp_path / "plain", images=False)
+    before, header = DiscoverRun.load(plain), (plain / "predictions.csv").read_text().split("\n")[0]
     second = Second(np.array([1, *[-1] * 15]), np.array([0.25, *[0.0] * 15]))
-    add_second(run, second, [each.name for each in CLASSES])
+    run = make_run(tmp_path / "more", images=False, second=second)
     names, cells = columns_of(run)
     assert names == [*header.split(","), "second_class", "second_confidence"]
     assert cells == [("dog", 0.25), *[("", 0.0)] * 15]
