@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from bacon_gcd.products import Linear, linear
 from bacon_gcd.pseudo_labels import rank_within
 
 GRAM_ROWS = 64
@@ -27,7 +28,7 @@ class CosineClassifier(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, D) features to (N, C) cosines."""
-        return F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
+        return linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
 
 
 class Projector(nn.Module):
@@ -45,11 +46,11 @@ class Projector(nn.Module):
     ) -> None:
         super().__init__()
         self.mlp = nn.Sequential(
-            nn.Linear(dim, hidden),
+            Linear(dim, hidden),
             nn.GELU(),
-            nn.Linear(hidden, hidden),
+            Linear(hidden, hidden),
             nn.GELU(),
-            nn.Linear(hidden, bottleneck),
+            Linear(hidden, bottleneck),
         )
         for layer in self.mlp:
             if isinstance(layer, nn.Linear):
@@ -143,7 +144,7 @@ class SmallProjector(nn.Module):
 
     def __init__(self, dim: int, width: int = 128) -> None:
         super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, width))
+        self.mlp = nn.Sequential(Linear(dim, dim), nn.ReLU(), Linear(dim, width))
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, D) features to (N, width) unit vectors z."""

@@ -9,6 +9,7 @@ BENCHMARKS = (
     "embedding",
     "decoding",
     "busy",
+    "products",
     "resnet",
     "methods",
     "step",

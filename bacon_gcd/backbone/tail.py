@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from bacon_gcd.products import Linear, linear
+
 EPS = 1e-6
 """Of every LayerNorm in DINO and DINOv2."""
 
@@ -24,8 +26,8 @@ class Attention(nn.Module):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
+        self.qkv = Linear(dim, 3 * dim)
+        self.proj = Linear(dim, dim)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(N, T, D) to (N, T, D)."""
@@ -48,8 +50,8 @@ class Mlp(nn.Module):
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
+        self.fc1 = Linear(dim, hidden)
+        self.fc2 = Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
@@ -132,7 +134,7 @@ class FoldedTail(nn.Module):
         cls, standardized = tokens[:, 0].to(dtype), tokens[:, 1:]
 
         normed = affine(block.norm1, standardized[:, 0].to(dtype))
-        query = F.linear(normed, w_query.flatten(0, 1), b_query.flatten())
+        query = linear(normed, w_query.flatten(0, 1), b_query.flatten())
         query = query.view(len(query), *b_query.shape)
         mixed = attend(standardized, folded_query(query, w_key, block.norm1.weight))
         values = folded_values(affine(block.norm1, mixed), w_value) + b_value

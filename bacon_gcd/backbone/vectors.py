@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bacon_gcd.backbone.base import Backbone, Device, device_or_default
 from bacon_gcd.config import UserError
+from bacon_gcd.products import Linear
 from bacon_gcd.system.files import digest
 
 
@@ -52,7 +53,7 @@ class VectorTail(nn.Module):
     def __init__(self, dim: int, *, generator: torch.Generator) -> None:
         super().__init__()
         with torch.device("meta"):  # leaves the global random numbers alone
-            self.fc1, self.fc2 = nn.Linear(dim, dim), nn.Linear(dim, dim)
+            self.fc1, self.fc2 = Linear(dim, dim), Linear(dim, dim)
         self.to_empty(device=generator.device)
         nn.init.normal_(self.fc1.weight, std=dim**-0.5, generator=generator)
         for zero in (self.fc1.bias, self.fc2.weight, self.fc2.bias):
