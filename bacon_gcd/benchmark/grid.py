@@ -39,6 +39,8 @@ class Request:
     epochs: int | None = None
     datasets: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
+    image_size: int | None = None
+    """Side of the images, in pixels; the backbone's own unless given."""
     split: Mapping[str, Any] = field(default_factory=dict)
     """Of datasets that the paper has no number for."""
 
@@ -57,8 +59,10 @@ class Request:
             return experiment.narrowed(
                 datasets=self.datasets, methods=self.methods, split=self.split
             )
-        if self.datasets or self.split:
-            raise UserError("--quick has planted vectors; leave out --datasets and split options")
+        if self.datasets or self.split or self.image_size:
+            raise UserError(
+                "--quick has planted vectors; leave out --datasets, --image-size and split options"
+            )
         toy = experiment.narrowed(datasets=[PLANTED], methods=self.methods)
         return toy
 
@@ -70,6 +74,7 @@ class Request:
             backbone="vectors" if self.protocol == QUICK else self.backbone,
             seed=seed,
             epochs=self.epochs,
+            image_size=self.image_size,
         )
         return Cell(self.rules, settings)
 
@@ -92,6 +97,7 @@ class Request:
             "backbone": self.backbone,
             "seeds": ",".join(map(str, self.seeds)),
             "epochs": self.epochs,
+            "image-size": self.image_size,
             "datasets": self.datasets and ",".join(self.datasets),
             "methods": self.methods and ",".join(self.methods),
         } | {name.replace("_", "-"): _word(value) for name, value in self.split.items()}

@@ -48,6 +48,7 @@ class Protocol:
         backbone: str,
         seed: int,
         epochs: int | None = None,
+        image_size: int | None = None,
     ) -> RunSettings:
         """All that decides the numbers of one cell and seed."""
         preset = preset_of(row.method, row.preset)
@@ -64,6 +65,7 @@ class Protocol:
             trunk="float32",
             views=self.views,
             seed=seed,
+            image_size=image_size,
             evaluate_every=self.evaluate_every,
             split=split,
         )

@@ -188,7 +188,10 @@ def check_means(cell: CellResult) -> None:
 
 def backbone_name(table: Table) -> str:
     """What the vectors or tokens come from."""
-    return "planted vectors" if table.request.protocol == "quick" else table.request.backbone
+    r = table.request
+    if r.protocol == "quick":
+        return "planted vectors"
+    return r.backbone if r.image_size is None else f"{r.backbone} at {r.image_size} px"
 
 
 def facts_line(table: Table) -> str:
@@ -196,7 +199,7 @@ def facts_line(table: Table) -> str:
     r, rules = table.request, table.request.rules
     epochs = rules.epochs if r.epochs is None else r.epochs
     what = backbone_name(table)
-    if what == r.backbone:
+    if r.protocol != "quick":
         what += f" (trained on {find(r.backbone).trained_on})"
     seeds = ", ".join(map(str, r.seeds))
     return (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bacon_gcd.cli.app import (
+    ImageSide,
     KnownClasses,
     LabeledRatio,
     LabeledShare,
@@ -48,6 +49,7 @@ class Asked:
     datasets: Datasets = None
     dataset: OneDataset = None
     methods: Methods = None
+    image_size: ImageSide = None
     profile: Profile = None
     ratio: Ratio = None
     labeled_ratio: LabeledRatio = None
@@ -71,6 +73,7 @@ class Asked:
             epochs=self.epochs,
             datasets=(own,) if own else _names("--datasets", self.datasets),
             methods=_names("--methods", self.methods),
+            image_size=self.image_size,
         )
         request.tables()
         return request

@@ -1,12 +1,14 @@
 """The experiments of the paper as data."""
 
+from dataclasses import replace
+
 import pytest
 
 from bacon_gcd.benchmark.experiments import EXPERIMENTS, contradictions, find_experiment
 from bacon_gcd.benchmark.formats import render
 from bacon_gcd.benchmark.grid import Grid, Request, sharded
 from bacon_gcd.benchmark.protocols import PROTOCOLS
-from bacon_gcd.benchmark.tables import make_table
+from bacon_gcd.benchmark.tables import facts_line, make_table
 from bacon_gcd.config import UserError
 from bacon_gcd.methods import METHODS
 from bacon_gcd.methods.base import Task
@@ -72,6 +74,17 @@ def test_a_seed_decides_the_training_and_not_the_split():
     assert [cell.settings.split.seed for cell in cells] == [0, 0]
 
 
+def test_another_image_size_is_another_cell_that_its_command_and_table_name(tmp_path):
+    asked = Request(("table2",), "vectors", datasets=("cifar100-lt",), methods=("gcd",))
+    (own,), other = asked.cells(), replace(asked, image_size=96)
+    (cell,) = other.cells()
+    assert (own.settings.image_size, cell.settings.image_size) == (128, 96)
+    assert own.name != cell.name
+    assert "--image-size 96" in other.command_of(cell)
+    table = make_table(other.tables()[0], other, Grid(tmp_path, tmp_path / "results"))
+    assert "resnet18.pypi_in1k at 96 px (trained on ImageNet-1k with labels)" in facts_line(table)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_can_run_every_method(protocol):
     table = find_experiment("table2").narrowed(datasets=["cifar100-lt"])
@@ -110,6 +123,7 @@ def test_a_folder_of_ones_own_becomes_a_column():
         ({"methods": ("gdc",)}, "method 'gdc' is not known; choose from abc"),
         ({"datasets": ("cifar",)}, "dataset 'cifar' is not known; choose from cifar10-lt"),
         ({"protocol": "tails"}, "protocol 'tails' is not known; choose from paper, tail"),
+        ({"protocol": "quick", "image_size": 96}, "planted vectors; leave out .* --image-size"),
         ({"split": {"ratio": 50.0}}, "--ratio: name the dataset it is for with --datasets"),
     ],
 )
