@@ -23,6 +23,7 @@ from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import centered, sample
 from bacon_gcd.cluster import kmeans, unit
 from bacon_gcd.system.progress import working
+from bacon_gcd.system.threads import threads_for
 
 IntArray = npt.NDArray[np.int64]
 
@@ -54,8 +55,10 @@ def weigh_second(
     few = sample(n_images, rules.compared, seed)
     if len(few) < rules.least_compared or not question.unlabeled.any():
         return Second(0.0, 0.0)
-    features = question.features[torch.from_numpy(few)]
-    if mutual_agreement(features, describe(few), seed=seed, rules=rules) < rules.least_agreement:
+    features, beside = question.features[torch.from_numpy(few)], describe(few)
+    with threads_for(len(few)):
+        agree = mutual_agreement(features, beside, seed=seed, rules=rules)
+    if agree < rules.least_agreement:
         return Second(0.0, 0.0)
     some = sample(n_images, rules.weighed, seed)
     asked, _ = question.some(some)

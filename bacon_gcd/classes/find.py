@@ -58,7 +58,7 @@ from bacon_gcd.classes.reliability import (
 )
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import Reduced, reduced
-from bacon_gcd.system.threads import one_blas_thread
+from bacon_gcd.system.threads import threads_for
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -117,7 +117,6 @@ class Checks:
         return float((found < question.n_known).mean()) if len(found) else 1.0
 
 
-@one_blas_thread()
 def find_classes(
     features: Tensor,
     labels: IntArray,
@@ -135,9 +134,10 @@ def find_classes(
         groups: (N,) images of one group (a photo series) are hidden together.
     """
     question = Question(features, labels, seed, allowed, groups, rules)
-    found = checked_answer(question)
-    measured, probabilities = _how_sure(question, found)
-    return _answer(question, found, probabilities, measured)
+    with threads_for(len(labels)):
+        found = checked_answer(question)
+        measured, probabilities = _how_sure(question, found)
+        return _answer(question, found, probabilities, measured)
 
 
 def checked_answer(question: Question) -> Checks:
@@ -154,10 +154,10 @@ def checked_answer(question: Question) -> Checks:
     return Checks(first, number, scores, class_ids, hidden, Signs(halves, near))
 
 
-@one_blas_thread()
 def told_accuracy(question: Question) -> float:
     """The share of unlabeled images that is expected to be right, 0 to 1."""
-    return _told(question, checked_answer(question))[1]
+    with threads_for(len(question.labels)):
+        return _told(question, checked_answer(question))[1]
 
 
 def answered(question: Question, *, judge: bool) -> IntArray:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.cluster import assign, kmeans, unit
-from bacon_gcd.system.threads import one_blas_thread
+from bacon_gcd.system.threads import threads_for
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -208,10 +208,10 @@ def reduced(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RUL
     )
 
 
-@one_blas_thread()
 def fit_space(features: Tensor, labels: IntArray, *, seed: int, rules: Rules = RULES) -> ClassSpace:
     """The space of (N, D) unit features, from (N,) labels where -1 = unlabeled. Ours."""
-    return reduced(features, labels, seed=seed, rules=rules).space(labels)
+    with threads_for(len(labels)):
+        return reduced(features, labels, seed=seed, rules=rules).space(labels)
 
 
 def principal_axes(rows: Tensor, n_axes: int) -> tuple[Tensor, Tensor]:

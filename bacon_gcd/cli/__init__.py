@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 
+from bacon_gcd import let_threads_sleep
 from bacon_gcd.cli import about, benchmark, cache, correct, data, sort, train, weights
 from bacon_gcd.cli.app import app, errors_in_one_line, left_at_the_end
 from bacon_gcd.cli.usage import usage_errors
@@ -20,9 +20,7 @@ app.registered_commands.sort(
 )
 
 
-# Threads that wait must sleep, not spin: beside another job, spinning makes the work of two threads
-# five times slower. Read by OpenMP when torch is loaded, which no command has done yet.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+let_threads_sleep()  # no command has loaded torch yet
 
 
 def warn_in_one_line(
