@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +98,8 @@ def expected(
     Hidden classes are found more easily than classes that nobody has seen, because their number is
     known; hidden images of known classes less easily than unlabeled ones, because there are fewer
     labels. `rules` says by how much. Where halves of the features were asked, they say more of it,
-    and all shares are moved by the same log-odds to the accuracy that this gives.
+    and all shares are moved to the accuracy that this gives: what is told of known and of new
+    classes adds up to what is told of all.
 
     known_share: of the unlabeled images, so that known and new ones weigh as they are mixed.
     """
@@ -133,28 +135,38 @@ def expected(
 
 
 def moved(measured: Expected, accuracy: float, known_share: float, rules: Rules) -> Expected:
-    """The same with this accuracy, and the other shares moved by the log-odds that it takes.
+    """The same with this accuracy, and the other shares moved so that they add up to it.
 
     The interval begins where that of hidden images alone does, if that is lower: answers also agree
     where features show something else than the classes, and only hidden images would tell.
     """
-    sides = log_odds(np.array([measured.known, measured.new]))
-    by = matching_shift(sides, accuracy, np.array([known_share, 1 - known_share]))
+    shares = {"known": known_share, "new": 1 - known_share}
+    shares |= {"precision": known_share, "precision_new": 1 - known_share}
 
-    def share(value: float | None) -> float | None:
-        return None if value is None else float(expit(log_odds(np.array(value)) + by))
+    def to_accuracy(*names: str) -> dict[str, Any]:
+        told = {name: getattr(measured, name) for name in names}
+        told = {name: value for name, value in told.items() if value is not None}
+        return dict(
+            zip(told, shifted(told.values(), accuracy, [shares[n] for n in told]), strict=True)
+        )
 
-    known, new = expit(sides + by)
     low, high = share_interval(accuracy, round(rules.told_images))
     return replace(
         measured,
         accuracy=accuracy,
         interval=(min(low, measured.interval[0]), high),
-        known=float(known),
-        new=float(new),
-        precision=share(measured.precision),
-        precision_new=share(measured.precision_new),
+        **to_accuracy("known", "new"),
+        **to_accuracy("precision", "precision_new"),
     )
+
+
+def shifted(values: Iterable[float], mean: float, weights: Sequence[float]) -> list[float]:
+    """Shares moved by the same log-odds, so that their weighted mean is this."""
+    odds = log_odds(np.array(list(values)))
+    if not len(odds):
+        return []
+    found: list[float] = expit(odds + matching_shift(odds, mean, np.array(weights))).tolist()
+    return found
 
 
 def regression_serves(checks: Sequence[tuple[BoolArray, BoolArray]]) -> bool:
