@@ -323,7 +323,7 @@ def _acquired(folder: Path, *, wait: bool) -> FileLock:
         except Timeout:
             if not wait:
                 raise
-            sys.stderr.write(f"{folder}: waiting for the process that is filling this bank\n")
+            sys.stderr.write(f"waiting for another process that computes the same ({folder})\n")
             with suppress(FileNotFoundError):  # the folder was removed while we waited
                 lock.acquire()
         if lock.is_locked and (folder / LOCK).exists():

@@ -7,7 +7,7 @@ import warnings
 
 from bacon_gcd import let_threads_sleep
 from bacon_gcd.cli import about, benchmark, cache, correct, data, sort, train, weights
-from bacon_gcd.cli.app import app, errors_in_one_line, left_at_the_end
+from bacon_gcd.cli.app import STOPPED, app, errors_in_one_line, left_at_the_end
 from bacon_gcd.cli.usage import usage_errors
 from bacon_gcd.system.text import visible
 
@@ -34,7 +34,10 @@ def main() -> None:
     """Run the command; a person's mistake is one line and exit code 2, Ctrl-C is 130."""
     warnings.showwarning = warn_in_one_line
     with errors_in_one_line(), left_at_the_end(), usage_errors():
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
+        if code == STOPPED:  # typer makes this of Ctrl-C, without a word
+            raise KeyboardInterrupt
+        sys.exit(code)
 
 
 __all__ = ["COMMANDS", "app", "main"]

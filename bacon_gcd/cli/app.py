@@ -97,6 +97,12 @@ LabeledShare = Annotated[
 ]
 
 
+STOPPED = 130
+"""Exit code after Ctrl-C, as a shell has it."""
+EMBEDDING = {"discover", "embed", "predict", "update"}
+"""Commands that keep the features of every image they have seen."""
+
+
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
     """A person's mistake or an error of the file system is one line and exit code 2."""
@@ -109,8 +115,10 @@ def errors_in_one_line() -> Iterator[None]:
             sys.stderr.write(f"bacon: {visible(f'{_which()}{error}')}\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("bacon: stopped\n")
-        sys.exit(130)
+        kept = set(sys.argv[1:2]) & EMBEDDING
+        more = "; the same command goes on: images that were embedded are kept" if kept else ""
+        sys.stderr.write(f"bacon: stopped{more}\n")
+        sys.exit(STOPPED)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bacon_gcd.cli.app import (
+    STOPPED,
     DataFolder,
     DeviceName,
     JsonFlag,
@@ -220,7 +221,7 @@ def verify(
     where = device_of_one("bacon benchmark verify", device)
     verdict = leaderboard.verify(leaderboard.find_result(result), out, data=data, device=where)
     if verdict is None:
-        raise typer.Exit(130)
+        raise typer.Exit(STOPPED)
     show(verdict.as_dict(), as_json=json, text=verdict.text())
     if not verdict.holds:
         raise typer.Exit(1)

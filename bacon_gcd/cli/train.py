@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from bacon_gcd.cli.app import (
+    STOPPED,
     DataFolder,
     DeviceName,
     ImageSide,
@@ -147,7 +149,7 @@ def train(
     result = train_run(bench, folder, resume=resume is not None, save_seconds=save_seconds)
     if result is None:
         tell(f"bacon: stopped; continue with: {command('bacon', 'train', '--resume', folder)}")
-        raise typer.Exit(130)
+        sys.exit(STOPPED)  # it has said how to continue
     show(result, as_json=json, text=_score_table(result))
 
 

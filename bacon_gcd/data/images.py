@@ -45,6 +45,7 @@ from bacon_gcd.data.pixels import (
 )
 from bacon_gcd.data.remarks import (
     ROW_ALONE,
+    labels_alone,
     missing_remark,
     nested_remark,
     similar_names_remark,
@@ -112,9 +113,11 @@ class ImageTable:
         """How many files there were and what became of them: nothing is left out silently."""
         n_ignored = sum(self.ignored.values())
         kinds = f": {describe_ignored(self.ignored)}" if n_ignored else ""
+        n_alone = len(self.quarantine) - len(self.unreadable)
+        alone = f", {labels_alone(n_alone)}" if n_alone else ""
         return (
             f"{len(self)} images, {int((self.labels >= 0).sum())} with a label; "
-            f"{len(self.unreadable)} unreadable, {n_ignored} other files ignored{kinds}"
+            f"{len(self.unreadable)} unreadable{alone}, {n_ignored} other files ignored{kinds}"
         )
 
     def image(self, row: int) -> Image.Image:

@@ -12,6 +12,11 @@ ROW_ALONE = "a label without a file"
 """How the reason begins for a row of a table that names no file."""
 
 
+def labels_alone(number: int) -> str:
+    """So many such rows, in words."""
+    return f"1 {ROW_ALONE.removeprefix('a ')}" if number == 1 else f"{number} labels without a file"
+
+
 def split_remark(splits: Mapping[str, str]) -> list[str]:
     """One line that says that splits were recognised, if they were."""
     if not splits:

@@ -12,6 +12,7 @@ from bacon_gcd.discovery.apply import corrected
 from bacon_gcd.discovery.constraints import Constraints
 from bacon_gcd.discovery.corrected import Corrected, corrections_of
 from bacon_gcd.discovery.edited import Applied
+from bacon_gcd.discovery.edits import edits_path, read_edits
 from bacon_gcd.discovery.folder import DiscoverRun
 from bacon_gcd.discovery.inputs import Inputs, read_inputs, refuse_changed
 from bacon_gcd.discovery.pipeline import find
@@ -64,6 +65,8 @@ def refit(
     allowed = parse_classes(asked.classes)
     refuse_too_few(allowed, asked.classes, left)
     tell = tell or silent
+    if not read_edits(edits_path(before.folder)):
+        tell(f"{before.folder}: no corrections to learn from; its images are only sorted again")
     with replacing_folder(Path(out)) as draft:
         settings, inputs = read_inputs(asked, workers=workers, device=where, tell=tell)
         refuse_changed(before, inputs.table)

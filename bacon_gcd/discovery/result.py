@@ -27,6 +27,7 @@ from bacon_gcd.discovery.names import Proposals
 from bacon_gcd.discovery.second import Second, none_of, second_of
 from bacon_gcd.discovery.trial import Trial
 from bacon_gcd.methods.base import Method
+from bacon_gcd.report.summary import count
 from bacon_gcd.system.files import read_json
 from bacon_gcd.system.progress import working
 from bacon_gcd.system.text import command
@@ -92,10 +93,11 @@ class Discovery:
         facts = self.facts()
         sizes = ", ".join(f"{name} {count}" for name, count in facts["classes"].items())
         return (
-            f"{facts['images']} images in {facts['known']} known and {facts['novel']} new "
-            f"classes: {sizes}\n"
+            f"{facts['images']} images in {facts['known']} known and "
+            f"{count(facts['novel'], 'new class', 'new classes')}: {sizes}\n"
             f"{self._expected_line()}"
-            f"{facts['outliers']} outliers, {facts['suspected']} suspected label errors"
+            f"{count(facts['outliers'], 'outlier')}, "
+            f"{count(facts['suspected'], 'suspected label error')}"
             f"{self._duplicates_part()}\n"
             f"Report: {facts['report']}\n"
             f"Next: open it in a browser; correct it with: "
@@ -114,11 +116,22 @@ class Discovery:
     def _expected_line(self) -> str:
         found = self.expected
         if found is None:
-            return ""
+            return self._unmeasured_line()
         low, high = found.interval
         return (
             f"Expect about {found.accuracy:.0%} of the images without a label to be right "
             f"({low:.0%} to {high:.0%})\n"
+        )
+
+    def _unmeasured_line(self) -> str:
+        config = self.run.config
+        if config.get("update") or config.get("recut"):  # measured, or not, in the run before
+            return ""
+        labeled = any(row.label for row in self.run.rows)
+        why = "too few labels could be hidden" if labeled else "no image has a label"
+        return (
+            f"How many images are right was not measured: {why}; three labels or more for each of "
+            "several classes are enough\n"
         )
 
     def _repr_html_(self) -> str:

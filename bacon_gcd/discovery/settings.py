@@ -89,9 +89,13 @@ def parse_classes(text: str) -> Range | None:
     if text == AUTO:
         return None
     found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not 1 <= low <= high:
+    if not found:
         raise UserError(f"--classes {text!r}: give auto, a number, or a range such as 5-20")
+    low, high = int(found[1]), int(found[2] or found[1])
+    if low < 1:
+        raise UserError(f"--classes {text!r}: there is at least 1 class")
+    if low > high:
+        raise UserError(f"--classes {text!r}: give the smaller number first, {high}-{low}")
     return low, high
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bacon_gcd.data.remarks import ROW_ALONE, labels_alone
 from bacon_gcd.report.contents import Inputs, ReportData
 from bacon_gcd.report.quality import expected_sentences, interval, share
 from bacon_gcd.report.text import without_folders
@@ -155,7 +156,10 @@ def _inputs(data: ReportData) -> str:
     if n_ignored:
         parts.append(f"{_were(n_ignored)} ignored ({_kinds(told.ignored)})")
     total = len(data.rows) + n_aside + n_ignored
-    return f"Of {total:,} files, {', '.join(parts[:-1])} and {parts[-1]}."
+    what = (
+        "files and rows" if any(each.startswith(ROW_ALONE) for each in told.set_aside) else "files"
+    )
+    return f"Of {total:,} {what}, {', '.join(parts[:-1])} and {parts[-1]}."
 
 
 def _were(number: int) -> str:
@@ -171,8 +175,14 @@ def inputs_of(data: ReportData) -> Inputs | None:
 
 def _kinds(counts: Mapping[str, int], *, most: int = 4) -> str:
     """The most frequent kinds with their numbers: 12 truncated, 3 zero bytes."""
-    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    told = [f"{number:,} {kind.split(' (')[0]}" for kind, number in ordered[:most]]
+    kinds: Counter[str] = Counter()
+    for reason, number in counts.items():
+        kinds[reason.split(" (")[0]] += number
+    ordered = sorted(kinds.items(), key=lambda entry: (-entry[1], entry[0]))
+    told = [
+        labels_alone(number) if kind == ROW_ALONE else f"{number:,} {kind}"
+        for kind, number in ordered[:most]
+    ]
     others = sum(number for _, number in ordered[most:])
     return ", ".join([*told, *([f"{others:,} others"] if others else [])])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,13 +45,24 @@ def edit_of(asked: Mapping[str, Any], edited: EditedRun) -> Edit:
 
 
 def split_edit(edited: EditedRun, name: str, clusters: Mapping[int, int]) -> Edit:
-    """Part a class; its largest part keeps the name. clusters: row -> part."""
-    parts: dict[int, list[str]] = {}
-    for row, cluster in clusters.items():
-        parts.setdefault(cluster, []).append(edited.rows[row].file_name)
+    """Part a class; its largest part keeps the name, or that with most images of a person's.
+
+    Images with a label and confirmed ones all stay in it: a person has put them there.
+
+    clusters: row -> part.
+    """
+    fixed = {row for row in clusters if edited.rows[row].labeled or row in edited.confirmed}
+    sizes = Counter(clusters.values())
+    of_person = Counter(clusters[row] for row in fixed)
+    kept = max(sizes, key=lambda part: (of_person[part], sizes[part]))
+    parts: dict[int, list[str]] = {kept: []}
+    for row, part in clusters.items():
+        target = kept if row in fixed else part
+        parts.setdefault(target, []).append(edited.rows[row].file_name)
     if len(parts) < 2:
         raise UserError(f"the images of {name!r} are all alike: no parts were found")
-    ordered = sorted(parts.values(), key=len, reverse=True)
+    others = sorted((parts[part] for part in parts if part != kept), key=len, reverse=True)
+    ordered = [parts[kept], *others]
     opens = list(range(edited.next_id, edited.next_id + len(parts) - 1))
     names = [name, *unused_names(edited.ordered_classes(), edited.next_id, len(opens))]
     return {"kind": "split", "class": name, "parts": ordered, "names": names, "opens": opens}

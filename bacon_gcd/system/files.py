@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from bacon_gcd.config import UserError, checked_as, one_line
-from bacon_gcd.system.locks import draft_folder, part_file
+from bacon_gcd.system.locks import draft_folder, is_being_written, part_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,6 +100,8 @@ def replacing_folder(out: Path) -> Iterator[Path]:
     with one_line_errors():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"{out}: already there; name another folder with -o")
+        if is_being_written(out):
+            raise UserError(f"{out}: another process is writing it; name another folder with -o")
         with draft_folder(out) as draft:
             yield draft
             if out.exists():

@@ -3,6 +3,9 @@ import subprocess
 import sys
 
 import pytest
+import typer
+
+from bacon_gcd import cli
 
 
 def words(tmp_path):
@@ -38,3 +41,23 @@ def test_a_log_file_is_not(tmp_path):
     done = subprocess.run(words(tmp_path), capture_output=True, text=True)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["discover", "doctor"])
+def test_ctrl_c_is_one_line_and_130(monkeypatch, capsys, command):
+    stopped = typer.Typer()
+
+    @stopped.command(command)
+    def work() -> None:
+        raise KeyboardInterrupt
+
+    stopped.command("other")(lambda: None)  # one command alone would need no name
+    monkeypatch.setattr(cli, "app", stopped)
+    monkeypatch.setattr(sys, "argv", ["bacon", command])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 130
+    line = "bacon: stopped"
+    if command == "discover":
+        line += "; the same command goes on: images that were embedded are kept"
+    assert capsys.readouterr().err.splitlines()[-1] == line

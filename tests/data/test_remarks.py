@@ -70,11 +70,13 @@ def test_a_row_without_a_file_is_not_called_unreadable(tmp_path):
     root = folder_of(tmp_path / "in", "1.png")
     (root / "bad.png").write_bytes(b"no image")
     table = read_images(root, labels_in(tmp_path, "1.png", "gone.png"))
-    assert table.summary() == "1 images, 1 with a label; 1 unreadable, 0 other files ignored"
+    told = "1 images, 1 with a label; 1 unreadable, 1 label without a file, 0 other files ignored"
+    assert table.summary() == told
     assert table.remarks == ("1 row of l.csv names no image: gone.png",)
     assert [each.id for each in table.quarantine] == ["bad.png", "gone.png"]
     table = read_images(labels_in(root, "1.png", "gone.png", "lost.png"))
     assert table.remarks == ("2 rows of l.csv name no image, first: gone.png",)
+    assert "; 0 unreadable, 2 labels without a file," in table.summary()
 
 
 def test_a_table_without_rows_is_one_line_that_names_it(tmp_path):

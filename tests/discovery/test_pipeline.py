@@ -130,7 +130,8 @@ MISTAKES = {
     "1 image": (1, "auto", "1 image; there must be at least 4"),
     "more classes than images": (6, "50", "make at most 6"),
     "a word": (6, "many", "give auto, a number, or a range"),
-    "an empty range": (6, "5-2", "give auto, a number, or a range"),
+    "an empty range": (6, "5-2", "give the smaller number first, 2-5"),
+    "no class": (6, "0", "there is at least 1 class"),
 }
 
 

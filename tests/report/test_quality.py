@@ -110,6 +110,15 @@ def test_files_in_are_files_sorted_set_aside_and_ignored():
     assert "What became of the 67 files" in render(sample(inputs=inputs))
 
 
+def test_rows_that_name_no_file_are_told_together_and_are_no_files():
+    rows = {"a label without a file (row 2 of the table)": 1, "a label without a file (row 5)": 2}
+    text = " ".join(summary.sentences(sample(inputs=Inputs(rows, {}))))
+    assert (
+        "Of 14 files and rows, 11 were sorted and 3 were set aside (3 labels without a file)"
+        in text
+    )
+
+
 def test_files_set_aside_are_counted_where_only_their_list_is_given():
     assert "Of 12 files, 11 were sorted and 1 was set aside (1 truncated)" in " ".join(
         summary.sentences(sample())

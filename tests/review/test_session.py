@@ -12,9 +12,9 @@ from bacon_gcd.discovery import journal
 from bacon_gcd.discovery.edited import EditedRun
 from bacon_gcd.discovery.edits import append_edit, edits_path, read_edits
 from bacon_gcd.review import session as session_module
-from bacon_gcd.review.asked import NotThereError
+from bacon_gcd.review.asked import NotThereError, split_edit
 from bacon_gcd.review.session import Session
-from tests.discover_samples import make_run, predictions
+from tests.discover_samples import CLASSES, make_run, predictions
 
 CONFIRMED, WRONG, LABELED = 1, 2, 4
 
@@ -80,6 +80,19 @@ def test_a_page_that_follows_the_differences_sees_what_is_there(session):
     for edit in EDITS:
         state = follow(state, session.edit({**edit, "since": state["version"]}))
         assert state == session.state()
+
+
+def test_a_split_leaves_labeled_and_confirmed_images_where_a_person_put_them():
+    edited = EditedRun(predictions(), CLASSES)  # of the four cats the first two have labels
+    edit = split_edit(edited, "cat", {0: 0, 1: 1, 2: 1, 3: 0})
+    assert edit["names"][0] == "cat"
+    assert edit["parts"] == [["in/0_0.png", "in/0_1.png", "in/0_3.png"], ["in/0_2.png"]]
+    most = split_edit(edited, "cat", {0: 1, 1: 1, 2: 0, 3: 0})
+    assert most["parts"] == [["in/0_0.png", "in/0_1.png"], ["in/0_2.png", "in/0_3.png"]]
+    edited.apply({"kind": "confirm", "files": ["in/0_2.png"]})
+    assert split_edit(edited, "cat", {0: 0, 1: 1, 2: 1, 3: 0})["parts"][1] == ["in/0_3.png"]
+    with pytest.raises(UserError, match="'cat' are all alike"):
+        split_edit(edited, "cat", {0: 0, 1: 0, 2: 1, 3: 0})
 
 
 def test_a_page_that_missed_edits_of_another_one_hears_of_them_with_its_next_answer(session):

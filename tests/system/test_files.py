@@ -45,10 +45,11 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path, monkeypatch, nam
     (tmp_path / "link to the pipe").symlink_to("pipe")
     (tmp_path / "redirected").write_text("old")
     (tmp_path / "stdout").symlink_to("redirected")
-    before = {path: path.lstat() for path in tmp_path.iterdir()}
+    before = {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in tmp_path.iterdir()}
     with pytest.raises(UserError, match=f"{name}: a device or a pipe"):
         write_atomic(tmp_path / name, b"new")
-    assert {path: path.lstat() for path in tmp_path.iterdir()} == before
+    after = {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in tmp_path.iterdir()}
+    assert after == before
 
 
 def test_a_link_elsewhere_is_replaced_and_what_it_names_stays(tmp_path):
@@ -156,6 +157,16 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
     with pytest.raises(UserError, match="photos: already there"), replacing_folder(out):
         pass
     assert (out / "a").read_text() == "whole"
+
+
+def test_a_folder_that_another_process_writes_is_refused_before_any_work(tmp_path):
+    out = tmp_path / "photos"
+    with replacing_folder(out) as draft:
+        (draft / "a").write_text("first")
+        line = "photos: another process is writing it; name another folder"
+        with pytest.raises(UserError, match=line), replacing_folder(out):
+            pytest.fail("it was begun")
+    assert (out / "a").read_text() == "first"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG])
