@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from bacon_gcd.backbone.catalogue import find
 from bacon_gcd.benchmark.claims import all_claims, claims_text
 from bacon_gcd.benchmark.experiments import EXPERIMENTS
 from bacon_gcd.benchmark.figures import FIGURES, Source, draw
@@ -22,7 +24,20 @@ TABLES = Path(__file__).resolve().parent.parent / "docs" / "tables"
 RESULTS = "--results docs/tables/cells"
 SEEDS = (0, 1, 2)
 OURS = ("cifar10-lt", "cifar100-lt", "fashion-lt")  # the datasets that were at hand
-LENGTHS = {"tail": (None,), "vectors": (None, 200)}  # epochs; None: the protocol's own
+DINOV2 = "vit_small_patch14_dinov2.pypi_lvd142m"
+KINDS = {
+    "tail": Request((), "tail", seeds=SEEDS),
+    "vectors": Request((), "vectors", seeds=SEEDS),
+    "vectors-200": Request((), "vectors", seeds=SEEDS, epochs=200),
+    "vectors-dinov2": Request((), "vectors", DINOV2, SEEDS, image_size=168),
+}
+"""How tables were run; pages are named after it."""
+ONLY = {"vectors-dinov2": ("table2", "table3")}
+"""Tables of which a kind has more than the cells that it shares with others."""
+TOLD = {
+    "vectors-200": "vectors, 200 epochs",
+    "vectors-dinov2": "vectors, DINOv2 (no labels) at 168 px",
+}
 AGAINST = {"table1": "GCD", "ablation-a": "contrastive", "ablation-c": "soft"}
 AGAINST |= {"ablation-b": "both", "ablation-d": "r = 10", "ablation-e": "dot"}
 AGAINST |= {"ablation-f": "k = 0.5"}
@@ -34,36 +49,35 @@ def main() -> None:
     parser.add_argument("--grid", type=Path, default=Path("runs/benchmark"))
     grid = Grid(parser.parse_args().grid, TABLES / "cells")
     lines = []
-    for protocol, lengths in LENGTHS.items():
-        for epochs in lengths:
-            for name in EXPERIMENTS:
-                lines += write_table(name, protocol, epochs, grid)
-        lines += write_claims(protocol, grid)
+    for kind, request in KINDS.items():
+        for name in ONLY.get(kind, EXPERIMENTS):
+            lines += write_table(name, kind, request, grid)
+        if not request.epochs:
+            lines += write_claims(kind, request, grid)
     write_index(lines)
     write_figures(grid)
 
 
-def tables_of(name: str, protocol: str, epochs: int | None, grid: Grid) -> list[Table]:
+def tables_of(name: str, base: Request, grid: Grid) -> list[Table]:
     """The table of every dataset that has a finished cell; rows without any are left out."""
     found = []
     for dataset in OURS:
         if name != "table2" and dataset != "cifar100-lt":
             continue
-        request = Request((name,), protocol, seeds=SEEDS, epochs=epochs, datasets=(dataset,))
+        request = replace(base, experiments=(name,), datasets=(dataset,))
         table = make_table(request.tables()[0], request, grid)
         if table.results:
             found.append(table)
     return found
 
 
-def write_table(name: str, protocol: str, epochs: int | None, grid: Grid) -> list[str]:
-    """One page per experiment and protocol; a line of the index for it."""
-    tables = tables_of(name, protocol, epochs, grid)
+def write_table(name: str, kind: str, base: Request, grid: Grid) -> list[str]:
+    """One page per experiment and kind; a line of the index for it."""
+    tables = tables_of(name, base, grid)
     if not tables:
         return []
     against = AGAINST.get(name, "GCD")
-    length = f"-{epochs}" if epochs else ""
-    path = TABLES / f"{protocol}{length}-{name}.md"
+    path = TABLES / f"{kind}-{name}.md"
     pages = []
     for table in tables:
         dates = sorted({cell.date for cell in table.results})
@@ -76,25 +90,27 @@ def write_table(name: str, protocol: str, epochs: int | None, grid: Grid) -> lis
     path.write_text("\n".join(pages))
     done = sum(len(table.results) for table in tables)
     title = EXPERIMENTS[name].title
-    told = f", {epochs} epochs" if epochs else ""
-    return [f"| [{name}, {protocol}{told}]({path.name}) | {title} | {done} |"]
+    return [f"| [{name}, {TOLD.get(kind, kind)}]({path.name}) | {title} | {done} |"]
 
 
-def write_claims(protocol: str, grid: Grid) -> list[str]:
+def write_claims(kind: str, request: Request, grid: Grid) -> list[str]:
     """The claims of the paper under one protocol."""
-    claims = all_claims(Request((), protocol, seeds=SEEDS), grid)
-    path = TABLES / f"{protocol}-claims.md"
-    head = f"# What the paper claims, under the protocol {PROTOCOLS[protocol].title}\n\n"
-    head += (
-        "ResNet-18 was trained with ImageNet labels, so only comparisons between methods count.\n"
-    )
+    claims = all_claims(request, grid)
+    path = TABLES / f"{kind}-claims.md"
+    title, backbone = PROTOCOLS[request.protocol].title, find(request.backbone)
+    head = f"# What the paper claims, under the protocol {title}\n\nBackbone {backbone.name}, "
+    head += f"trained on {backbone.trained_on}"
+    if backbone.supervised:
+        head += ", so only comparisons between methods count"
+    head += ".\n"
     head += (
         "A difference holds if it has the sign that the paper says and, with several seeds, its\n"
     )
     head += "95 % interval (paired by seed) leaves out zero.\n\n"
     path.write_text(head + claims_text(claims))
     tested = sum(claim.verdict != "not tested" for claim in claims)
-    return [f"| [claims, {protocol}]({path.name}) | {tested} of {len(claims)} are tested | |"]
+    told = f"{tested} of {len(claims)} are tested"
+    return [f"| [claims, {TOLD.get(kind, kind)}]({path.name}) | {told} | |"]
 
 
 def write_index(lines: list[str]) -> None:
@@ -104,8 +120,9 @@ def write_index(lines: list[str]) -> None:
         "",
         "Written by `python scripts/write_tables.py` from the finished cells in `cells/`; see",
         "[benchmark.md](../benchmark.md). ResNet-18 was trained with ImageNet labels, so only the",
-        "comparison between methods counts. ImageNet-100-LT and Places-LT were not run: there were",
-        "no images of them. What else was not run is named in each table.",
+        "comparison between methods counts there; DINOv2 was trained without labels, like the",
+        "paper's DINO. ImageNet-100-LT and Places-LT were not run: there were no images of them.",
+        "What else was not run is named in each table.",
         "",
         "| page | what | cells |",
         "|---|---|---|",

@@ -12,6 +12,7 @@ from bacon_gcd.cli.app import (
     STOPPED,
     DataFolder,
     DeviceName,
+    ImageSide,
     JsonFlag,
     app,
     chosen_device,
@@ -268,6 +269,7 @@ def claims(
     backbone: BackboneName = DEFAULT_BACKBONE,
     seeds: Seeds = "0",
     epochs: Epochs = None,
+    image_size: ImageSide = None,
     grid: GridFolder = DEFAULT_GRID,
     results: Results = None,
     json: JsonFlag = False,
@@ -281,7 +283,7 @@ def claims(
     from bacon_gcd.benchmark.grid import Request
 
     find(backbone)
-    request = Request((), protocol, backbone, seed_list(seeds), epochs)
+    request = Request((), protocol, backbone, seed_list(seeds), epochs, image_size=image_size)
     found = all_claims(request, _grid(grid, results))
     values = [vars(claim) for claim in found]
     show({"claims": values}, as_json=json, text=claims_text(found))
