@@ -55,6 +55,10 @@ def draft_folder(target: Path) -> Iterator[Path]:
         remove_drafts(target)
         draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}{PART}")
         lock = _lock_file(draft)
+        try:
+            lock.touch()
+        except OSError as error:  # told of what was asked for, not of a name nobody has heard of
+            raise type(error)(error.errno, error.strerror, str(target)) from error
         with locked(lock):
             try:
                 draft.mkdir()
@@ -68,7 +72,10 @@ def draft_folder(target: Path) -> Iterator[Path]:
 def _folder_for(target: Path) -> Iterator[None]:
     """The folders above `target`; those that had to be made go again if nothing came into them."""
     made = [folder for folder in target.parents if not folder.exists()]
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{target}: {error.filename} is a file, not a folder") from None
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 import errno
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -157,6 +158,23 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
     with pytest.raises(UserError, match="photos: already there"), replacing_folder(out):
         pass
     assert (out / "a").read_text() == "whole"
+
+
+def test_a_folder_in_a_file_or_where_nothing_can_be_made_is_named_as_it_was_asked_for(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "photo.png").touch()
+    line = r"photo\.png/run: .*photo\.png is a file, not a folder"
+    with pytest.raises(UserError, match=line), replacing_folder(tmp_path / "photo.png" / "run"):
+        pytest.fail("it was begun")
+
+    def refuse(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(UserError) as told, replacing_folder(tmp_path / "run"):
+        pytest.fail("it was begun")
+    assert str(told.value) == f"{tmp_path / 'run'}: Permission denied"
 
 
 def test_a_folder_that_another_process_writes_is_refused_before_any_work(tmp_path):
