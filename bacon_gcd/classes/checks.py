@@ -67,7 +67,6 @@ def outcome(found: IntArray, labels: IntArray, fold: Fold) -> Checked:
         rows=rows,
         right=np.concatenate([right_known, grouped_right(found[new] - n_seen, labels[new])]),
         is_known=np.arange(len(rows)) < len(known),
-        called_known=found[rows] < n_seen,
         hidden=np.unique(labels[new]),
     )
 

@@ -55,6 +55,7 @@ from bacon_gcd.classes.reliability import (
     expected,
     regression_serves,
     usual_accuracy,
+    with_precision,
 )
 from bacon_gcd.classes.rules import RULES, Rules
 from bacon_gcd.classes.space import Reduced, reduced
@@ -281,7 +282,12 @@ def _how_sure(question: Question, found: Checks) -> tuple[Expected | None, Tenso
     free, above = torch.from_numpy(unlabeled), first.score - first.line
     scores = with_known_evidence(found.scores, above, unlabeled, question.n_known, rules)
     softmax = (scores / matching_temperature(scores[free], sure)).softmax(dim=1)
-    return measured, calibrated(softmax, free, sure, rules)
+    probabilities = calibrated(softmax, free, sure, rules)
+    if measured is not None:
+        confidence = probabilities[free].amax(dim=1).numpy()
+        in_known = found.class_ids[unlabeled] < question.n_known
+        measured = with_precision(measured, confidence, in_known)
+    return measured, probabilities
 
 
 def _told(question: Question, found: Checks) -> tuple[Expected | None, float]:

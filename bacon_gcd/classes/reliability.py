@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +30,6 @@ class Checked:
     right: BoolArray
     is_known: BoolArray
     """(n,) images of classes that stayed known."""
-    called_known: BoolArray
-    """(n,) images that were put into a known class."""
     hidden: IntArray
     """The classes that were hidden."""
 
@@ -78,9 +75,9 @@ class Expected:
     """Images of known classes that are found again."""
     new: float
     """Images of new classes that are in the class that stands for theirs."""
-    precision: float | None
-    """Right ones among images that are put into known classes."""
-    precision_new: float | None
+    precision: float | None = None
+    """Right ones among images that are put into known classes; None: there are none."""
+    precision_new: float | None = None
     """Right ones among images that are put into new classes."""
     halves: float | None = None
     """Unlabeled images that half of the features puts into the same class; None: not asked."""
@@ -98,23 +95,21 @@ def expected(
     Hidden classes are found more easily than classes that nobody has seen, because their number is
     known; hidden images of known classes less easily than unlabeled ones, because there are fewer
     labels. `rules` says by how much. Where halves of the features were asked, they say more of it,
-    and all shares are moved to the accuracy that this gives: what is told of known and of new
+    and both shares are moved to the accuracy that this gives: what is told of known and of new
     classes adds up to what is told of all.
 
     known_share: of the unlabeled images, so that known and new ones weigh as they are mixed.
     """
     if not checks:
         return None
-    rows, right, is_known, called = (
+    rows, right, is_known = (
         np.concatenate([getattr(each, name) for each in checks])
-        for name in ("rows", "right", "is_known", "called_known")
+        for name in ("rows", "right", "is_known")
     )
     n_known = int(is_known.sum())
     if min(n_known, len(rows) - n_known) < MIN_CHECKED:
         return None
     share = float(np.clip(known_share, 0.05, 0.95))
-    weights = np.where(is_known, share / n_known, (1 - share) / (len(rows) - n_known))
-    found = np.where(is_known, 1.0, rules.new_ease) * right
     known = 1 - rules.still_missed * float(1 - right[is_known].mean())
     new = rules.new_ease * float(right[~is_known].mean())
     n_images, accuracy = len(np.unique(rows)), share * known + (1 - share) * new
@@ -125,8 +120,6 @@ def expected(
         interval=share_interval(accuracy, independent_images(n_images, rules)),
         known=known,
         new=new,
-        precision=weighted_share(found, weights, called, rules),
-        precision_new=weighted_share(found, weights, ~called, rules),
     )
     told = signs.accuracy(accuracy, rules)
     if told is None:
@@ -135,38 +128,35 @@ def expected(
 
 
 def moved(measured: Expected, accuracy: float, known_share: float, rules: Rules) -> Expected:
-    """The same with this accuracy, and the other shares moved so that they add up to it.
+    """The same with this accuracy, known and new moved by the log-odds that it takes.
 
     The interval begins where that of hidden images alone does, if that is lower: answers also agree
     where features show something else than the classes, and only hidden images would tell.
     """
-    shares = {"known": known_share, "new": 1 - known_share}
-    shares |= {"precision": known_share, "precision_new": 1 - known_share}
-
-    def to_accuracy(*names: str) -> dict[str, Any]:
-        told = {name: getattr(measured, name) for name in names}
-        told = {name: value for name, value in told.items() if value is not None}
-        return dict(
-            zip(told, shifted(told.values(), accuracy, [shares[n] for n in told]), strict=True)
-        )
-
+    sides = log_odds(np.array([measured.known, measured.new]))
+    by = matching_shift(sides, accuracy, np.array([known_share, 1 - known_share]))
+    known, new = expit(sides + by).tolist()
     low, high = share_interval(accuracy, round(rules.told_images))
-    return replace(
-        measured,
-        accuracy=accuracy,
-        interval=(min(low, measured.interval[0]), high),
-        **to_accuracy("known", "new"),
-        **to_accuracy("precision", "precision_new"),
+    interval = (min(low, measured.interval[0]), high)
+    return replace(measured, accuracy=accuracy, interval=interval, known=known, new=new)
+
+
+def with_precision(
+    measured: Expected, confidence: npt.NDArray[np.float32], in_known: BoolArray
+) -> Expected:
+    """The same with the share of right ones among the images of each side: their mean confidence.
+
+    Confidences are set so that their mean is the expected accuracy, so what is told of both sides,
+    and of every class, adds up to what is told of all.
+
+    Args:
+        confidence: (n,) of the unlabeled images.
+        in_known: (n,) those that were put into known classes.
+    """
+    precision, precision_new = (
+        float(confidence[side].mean()) if side.any() else None for side in (in_known, ~in_known)
     )
-
-
-def shifted(values: Iterable[float], mean: float, weights: Sequence[float]) -> list[float]:
-    """Shares moved by the same log-odds, so that their weighted mean is this."""
-    odds = log_odds(np.array(list(values)))
-    if not len(odds):
-        return []
-    found: list[float] = expit(odds + matching_shift(odds, mean, np.array(weights))).tolist()
-    return found
+    return replace(measured, precision=precision, precision_new=precision_new)
 
 
 def regression_serves(checks: Sequence[tuple[BoolArray, BoolArray]]) -> bool:
@@ -210,20 +200,6 @@ def independent_images(n_images: int, rules: Rules = RULES) -> int:
     fold, so that more images of them do not make the estimate better without end.
     """
     return max(round(1 / (1 / n_images + 1 / rules.most_independent)), 1)
-
-
-def weighted_share(
-    found: FloatArray, weights: FloatArray, chosen: BoolArray, rules: Rules = RULES
-) -> float | None:
-    """Weighted mean of the chosen; None when none is.
-
-    At most what n independent images tell that are all right, (n + 1) / (n + 2): Laplace's rule.
-    """
-    if not chosen.any():
-        return None
-    n_images = independent_images(int(chosen.sum()), rules)
-    share = float(np.average(found[chosen], weights=weights[chosen]))
-    return min(share, (n_images + 1) / (n_images + 2))
 
 
 def share_interval(share: float, n_images: int) -> tuple[float, float]:

@@ -72,7 +72,6 @@ def test_a_check_tells_what_became_of_the_hidden_images(monkeypatch):
     assert found.rows.tolist() == [1, 5, 6, 2, 3]
     assert found.right.tolist() == [True, True, False, True, True]
     assert found.is_known.tolist() == [True, True, True, False, False]
-    assert found.called_known.tolist() == [True, True, False, False, False]
     assert found.hidden.tolist() == [1]
 
 
@@ -81,4 +80,3 @@ def test_images_of_a_hidden_class_that_are_called_known_are_wrong():
     fold = Fold(np.array([0, -1, -1, -1]), np.array([0]), nothing, np.array([1, 2, 3]))
     found = outcome(np.array([0, 0, 0, 1]), labels, fold)
     assert found.right.tolist() == [False, False, True]
-    assert found.called_known.tolist() == [True, True, False]

@@ -16,6 +16,7 @@ from bacon_gcd.classes.reliability import (
     regression_serves,
     share_interval,
     usual_accuracy,
+    with_precision,
 )
 from bacon_gcd.classes.rules import Rules
 
@@ -55,13 +56,8 @@ def test_halves_and_neighbors_move_what_hidden_images_say():
     assert found.interval == (alone.interval[0], high)
     assert (found.halves, alone.halves) == (0.7, None)
     assert 0.8 * found.known + 0.2 * found.new == pytest.approx(found.accuracy)
-    moves = [
-        logit(getattr(found, name)) - logit(getattr(alone, name))
-        for name in ("known", "new", "precision", "precision_new")
-    ]
-    assert moves == pytest.approx([moves[0]] * 2 + [moves[2]] * 2)
-    by_found = 0.8 * found.precision + 0.2 * found.precision_new
-    assert by_found == pytest.approx(found.accuracy)  # what is told of parts adds up to the whole
+    moves = [logit(getattr(found, name)) - logit(getattr(alone, name)) for name in ("known", "new")]
+    assert moves == pytest.approx([moves[0]] * 2)
     assert expected([CHECK], known_share=0.8, signs=Signs(neighbors=0.9), rules=rules) == alone
 
 
@@ -73,29 +69,31 @@ def test_the_interval_is_not_longer_where_hidden_images_say_more():
     assert found.interval[0] < alone.interval[0]
 
 
-def test_a_share_that_nobody_measured_is_not_moved():
-    check = checked([1] * 10, [1] * 5 + [0] * 5, [1] * 10)  # nothing was called new
-    found = expected([check], known_share=0.5, signs=Signs(0.5, 0.5))
-    assert found.precision_new is None
-    assert 0 < found.precision < 1
+def test_images_of_each_side_are_as_often_right_as_they_are_sure():
+    alone = expected([CHECK], known_share=0.75, rules=RULES)
+    confidence = np.array([0.9, 0.7, 0.8, 0.2])
+    found = with_precision(alone, confidence, np.array([True, True, True, False]))
+    assert (found.precision, found.precision_new) == pytest.approx((0.8, 0.2))
+    assert 0.75 * found.precision + 0.25 * found.precision_new == pytest.approx(confidence.mean())
+    assert replace(found, precision=None, precision_new=None) == alone
+    found = with_precision(alone, confidence, np.ones(4, dtype=bool))
+    assert (found.precision, found.precision_new) == (pytest.approx(0.65), None)
 
 
-def checked(right, is_known, called_known, hidden=(2,)):
+def checked(right, is_known, hidden=(2,)):
     n = len(right)
     return Checked(
         np.arange(n),
         np.array(right, dtype=bool),
         np.array(is_known, dtype=bool),
-        np.array(called_known, dtype=bool),
         np.array(hidden),
     )
 
 
-# Of 8 known images 6 are right and 7 called known; of 5 new ones 2 are right and 1 is called known.
+# Of 8 known images 6 are right, of 5 new ones 2.
 CHECK = checked(
     right=[1] * 6 + [0] * 2 + [1, 1, 0, 0, 0],
     is_known=[1] * 8 + [0] * 5,
-    called_known=[1] * 7 + [0] + [0, 0, 0, 0, 1],
 )
 RULES = Rules(new_ease=0.5, still_missed=0.4)
 
@@ -104,9 +102,6 @@ def test_the_expected_accuracy_weighs_known_and_new_images_as_they_were_found():
     found = expected([CHECK], known_share=0.8, rules=RULES)
     assert (found.known, found.new) == pytest.approx((1 - 0.4 * 2 / 8, 0.5 * 2 / 5))
     assert found.accuracy == pytest.approx(0.8 * 0.9 + 0.2 * 0.5 * 2 / 5)
-    known, new = 0.8 / 8, 0.2 / 5  # weight of one image
-    assert found.precision == pytest.approx(6 * known / (7 * known + new))
-    assert found.precision_new == pytest.approx(2 * 0.5 * new / (known + 4 * new))
     assert (found.n_images, found.n_classes) == (13, 1)
     assert found.interval == share_interval(found.accuracy, 9)  # 1 / (1 / 13 + 1 / 25) = 8.6
 
@@ -157,10 +152,3 @@ def test_the_regression_is_left_out_where_hidden_images_clearly_speak_against_it
 def test_centroids_have_the_temperature_of_the_classifier():
     of_student = inspect.signature(losses.self_distillation).parameters["student_temperature"]
     assert of_student.default == CENTROID_TEMPERATURE
-
-
-def test_images_that_are_all_right_do_not_promise_that_all_others_are():
-    few = checked([1] * 8, [1] * 4 + [0] * 4, [1] * 4 + [0] * 4)
-    found = expected([few, few], known_share=0.5, rules=Rules(new_ease=1.0))
-    n_images = independent_images(8)  # of each kind
-    assert found.precision == found.precision_new == (n_images + 1) / (n_images + 2) < 1
