@@ -118,8 +118,8 @@ def expected(
         n_classes=len(np.unique(np.concatenate([each.hidden for each in checks]))),
         accuracy=accuracy,
         interval=share_interval(accuracy, independent_images(n_images, rules)),
-        known=known,
-        new=new,
+        known=told_of_few(known, n_known, rules),
+        new=told_of_few(new, len(rows) - n_known, rules),
     )
     told = signs.accuracy(accuracy, rules)
     if told is None:
@@ -139,6 +139,15 @@ def moved(measured: Expected, accuracy: float, known_share: float, rules: Rules)
     low, high = share_interval(accuracy, round(rules.told_images))
     interval = (min(low, measured.interval[0]), high)
     return replace(measured, accuracy=accuracy, interval=interval, known=known, new=new)
+
+
+def told_of_few(share: float, n_images: int, rules: Rules = RULES) -> float:
+    """The share, at most what so many images tell that are all right: (n + 1) / (n + 2). Laplace.
+
+    n: independent images, see `independent_images`.
+    """
+    n = independent_images(n_images, rules)
+    return min(share, (n + 1) / (n + 2))
 
 
 def with_precision(
