@@ -75,9 +75,12 @@ def half_used() -> bool:
     return wide and str(known.get("cpu_name")).startswith("AMD")
 
 
+@cache
 def _product() -> Any:
-    """torch's entry to oneDNN's product; None: this version of torch has no such."""
-    return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    """torch's entry to oneDNN's product; None: this version of torch has none that takes these."""
+    entry = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
+    names = [each.name for each in entry._schema.arguments] if entry else []
+    return entry if names == ["X", "W", "B", "attr", "scalars", "algorithm"] else None
 
 
 def _times(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -142,3 +142,15 @@ def test_it_is_for_wide_amd_processors(monkeypatch, name, wide, used):
         ),
     )
     assert products.half_used.__wrapped__() is used
+
+
+def entry_with(*names):
+    arguments = [SimpleNamespace(name=name) for name in names]
+    return SimpleNamespace(default=SimpleNamespace(_schema=SimpleNamespace(arguments=arguments)))
+
+
+@pytest.mark.parametrize("names", [None, ("X", "W"), ("X", "W", "B", "attr", "scalars", "kind")])
+def test_a_torch_without_this_product_makes_it_itself(monkeypatch, names):
+    others = {} if names is None else {"_linear_pointwise": entry_with(*names)}
+    monkeypatch.setattr(torch, "ops", SimpleNamespace(mkldnn=SimpleNamespace(**others)))
+    assert products._product.__wrapped__() is None
