@@ -59,7 +59,7 @@ class Forecast:
         minutes = self.total / 60
         shown = f"{minutes:.0f} minutes" if minutes > 1.7 else f"{max(self.total, 1):.0f} s"
         training = f"{self.epochs} epochs of training, twice" if self.epochs else "no training"
-        return f"{training}: about {shown} in all"
+        return f"{training}: about {shown} from here"
 
 
 @torch.no_grad()
