@@ -88,5 +88,6 @@ def test_wide_features_cost_what_their_values_do_and_no_wider_kmeans(photos, clo
 
 def test_the_line_says_what_is_done_and_how_long_it_takes():
     assert Forecast(50, 0, 20, 0).line() == "no training: about 70 s from here"
-    assert Forecast(50, 100, 30, 5).line() == "5 epochs of training, twice: about 3 minutes from here"
+    trained = "5 epochs of training, twice: about 3 minutes from here"
+    assert Forecast(50, 100, 30, 5).line() == trained
     assert Forecast(0, 0, 0.1, 0).line() == "no training: about 1 s from here"
