@@ -271,9 +271,12 @@ def test_a_run_whose_images_changed_is_not_cut(small, sorted_run):
     assert not (small / "new").exists()
 
 
-@pytest.mark.parametrize("classes", ["auto", "3-5", "many"])
-def test_a_recut_needs_one_number(small, sorted_run, classes):
-    with pytest.raises(UserError, match="number"):
+@pytest.mark.parametrize(
+    ("classes", "line"),
+    [("auto", "number"), ("3-5", "number"), ("many", "number"), ("0", "at least 1 class")],
+)
+def test_a_recut_needs_one_number(small, sorted_run, classes, line):
+    with pytest.raises(UserError, match=line):
         recut(sorted_run.folder, small / "new", classes=classes)
 
 
