@@ -37,7 +37,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def stacked(rows: Tensor, weights: Tensor) -> Tensor:
     """G such products without gradient or bias: (G, N, D) and (G, M, D) to (G, N, M)."""
-    if not (len(rows) and suits(rows[0], weights[0])):
+    if not all_suit(rows, weights):
         return rows @ weights.mT
     result = rows.new_empty(*rows.shape[:2], weights.shape[1])
     for product, some, weight in zip(result, rows, weights, strict=True):
@@ -47,7 +47,7 @@ def stacked(rows: Tensor, weights: Tensor) -> Tensor:
 
 def add_stacked(total: Tensor, rows: Tensor, weights: Tensor) -> None:
     """Add them to (G, N, M) sums."""
-    if not (len(rows) and suits(rows[0], weights[0])):
+    if not all_suit(rows, weights):
         total.baddbmm_(rows, weights.mT)
         return
     for product, some, weight in zip(total, rows, weights, strict=True):
@@ -63,6 +63,11 @@ def suits(rows: Tensor, weight: Tensor) -> bool:
         and half_used()
         and not torch.is_autocast_enabled("cpu")
     )
+
+
+def all_suit(rows: Tensor, weights: Tensor) -> bool:
+    """The same of G products, which are all alike."""
+    return len(rows) > 0 and suits(rows[0], weights[0])
 
 
 @cache
