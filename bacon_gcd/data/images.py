@@ -45,6 +45,7 @@ from bacon_gcd.data.pixels import (
 )
 from bacon_gcd.data.remarks import (
     ROW_ALONE,
+    is_row_alone,
     labels_alone,
     missing_remark,
     nested_remark,
@@ -107,7 +108,7 @@ class ImageTable:
     @property
     def unreadable(self) -> tuple[Quarantined, ...]:
         """The files that were set aside; rows of a table that name no file are none."""
-        return tuple(q for q in self.quarantine if not q.reason.startswith(ROW_ALONE))
+        return tuple(q for q in self.quarantine if not is_row_alone(q.reason))
 
     def summary(self) -> str:
         """How many files there were and what became of them: nothing is left out silently."""

@@ -6,15 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bacon_gcd.data.entries import Entry, Quarantined, plain_text
+from bacon_gcd.system.text import count
 
 N_NAMED = 3  # folders in one line
 ROW_ALONE = "a label without a file"
 """How the reason begins for a row of a table that names no file."""
 
 
+def is_row_alone(reason: str) -> bool:
+    """Whether this is why a row, which names no file, was set aside."""
+    return reason.startswith(ROW_ALONE)
+
+
 def labels_alone(number: int) -> str:
     """So many such rows, in words."""
-    return f"1 {ROW_ALONE.removeprefix('a ')}" if number == 1 else f"{number} labels without a file"
+    return count(number, "label without a file", "labels without a file")
 
 
 def split_remark(splits: Mapping[str, str]) -> list[str]:
@@ -85,7 +91,7 @@ def unused_folders_remark(labels: Path, entries: Iterable[Entry]) -> list[str]:
 
 def missing_remark(table: Path, bad: Iterable[Quarantined]) -> list[str]:
     """One line about rows of a table that name no file, if there are any."""
-    missing = [each.id for each in bad if each.reason.startswith(ROW_ALONE)]
+    missing = [each.id for each in bad if is_row_alone(each.reason)]
     if not missing:
         return []
     if len(missing) == 1:

@@ -27,10 +27,9 @@ from bacon_gcd.discovery.names import Proposals
 from bacon_gcd.discovery.second import Second, none_of, second_of
 from bacon_gcd.discovery.trial import Trial
 from bacon_gcd.methods.base import Method
-from bacon_gcd.report.summary import count
 from bacon_gcd.system.files import read_json
 from bacon_gcd.system.progress import working
-from bacon_gcd.system.text import command
+from bacon_gcd.system.text import command, count
 
 IntArray = npt.NDArray[np.int64]
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bacon_gcd.data.remarks import ROW_ALONE, labels_alone
+from bacon_gcd.data.remarks import ROW_ALONE, is_row_alone, labels_alone
 from bacon_gcd.report.contents import Inputs, ReportData
 from bacon_gcd.report.quality import expected_sentences, interval, share
 from bacon_gcd.report.text import without_folders
+from bacon_gcd.system.text import count
 
 DOUBTFUL = 0.5  # confidence below which an image is worth a look
 
@@ -56,12 +57,6 @@ def _rightness(data: ReportData) -> list[Tile]:
     if (median := _median_confidence(data)) is not None:
         return [Tile(f"{median:.0%}", "median confidence")]
     return []
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """3 images, 1 image, no images."""
-    several = many or f"{one}s"
-    return f"{number:,} {one if number == 1 else several}" if number else f"no {several}"
 
 
 def percent(value: float | None) -> str:
@@ -156,9 +151,7 @@ def _inputs(data: ReportData) -> str:
     if n_ignored:
         parts.append(f"{_were(n_ignored)} ignored ({_kinds(told.ignored)})")
     total = len(data.rows) + n_aside + n_ignored
-    what = (
-        "files and rows" if any(each.startswith(ROW_ALONE) for each in told.set_aside) else "files"
-    )
+    what = "files and rows" if any(map(is_row_alone, told.set_aside)) else "files"
     return f"Of {total:,} {what}, {', '.join(parts[:-1])} and {parts[-1]}."
 
 

@@ -26,6 +26,12 @@ def _seen(char: str) -> str:
     return f"\\u{ord(char):04x}"
 
 
+def count(number: int, one: str, many: str | None = None) -> str:
+    """3 images, 1 image, no images."""
+    several = many or f"{one}s"
+    return f"{number:,} {one if number == 1 else several}" if number else f"no {several}"
+
+
 def command(*words: object) -> str:
     """A command as a person can paste it: names with blanks or quotes are quoted."""
     return shlex.join(str(word) for word in words)
